@@ -1,0 +1,141 @@
+//! What can go wrong, as values: refusals, log faults, store faults, reasons to stop.
+
+use crate::types::{Index, MemberId};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Why a call was not carried out, or why its outcome is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+pub enum Refusal {
+    /// This replica is not the leader.
+    #[error("not the leader")]
+    NotLeader {
+        /// The leader, where one is known.
+        hint: Option<MemberId>,
+    },
+    /// A byte budget is used up; try again later.
+    #[error("too much work in flight")]
+    Busy,
+    /// No spare segment can be had: the log would run full.
+    #[error("the disk is full")]
+    DiskFull,
+    /// The deadline passed first.
+    #[error("the deadline passed")]
+    Deadline,
+    /// The replica is shutting down or has stopped.
+    #[error("the replica is stopping")]
+    Stopping,
+    /// Leadership or log position was lost while the call was under way.
+    #[error("leadership was lost while the call was under way")]
+    LostLeadership,
+    /// The command exceeds the largest entry.
+    #[error("the command is larger than an entry may be")]
+    TooLarge,
+}
+
+/// A fault of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LogFault {
+    /// No space was left; nothing of the batch counts.
+    #[error("no space left for the log: {detail}")]
+    Full {
+        /// The operation and file.
+        detail: String,
+    },
+    /// A write or sync failed: nothing more is accepted until reopen (R12).
+    #[error("the log is poisoned until it is reopened: {detail}")]
+    Poisoned {
+        /// The operation, file and error.
+        detail: String,
+    },
+    /// Entries exist but do not verify.
+    #[error("log entries {first}..={last} are damaged: {detail}")]
+    Damaged {
+        /// First damaged index.
+        first: Index,
+        /// Last damaged index.
+        last: Index,
+        /// File, offset and what was found.
+        detail: String,
+    },
+    /// The entries were compacted away.
+    #[error("entries before {first} were compacted")]
+    Compacted {
+        /// First index still held.
+        first: Index,
+    },
+    /// The directory or a file cannot be used; the message names the thing and the remedy.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A fault of the state machine's store or of a snapshot file.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StoreFault {
+    /// No space left.
+    #[error("no space left for the store: {detail}")]
+    Full {
+        /// The operation and file.
+        detail: String,
+    },
+    /// A write, sync or read failed: only reopening helps (R21).
+    #[error("the store must be reopened: {detail}")]
+    Poisoned {
+        /// The operation, file and error.
+        detail: String,
+    },
+    /// The store cannot be trusted and must be rebuilt from snapshot and log.
+    #[error("the store is not trusted: {0}")]
+    Untrusted(String),
+    /// An entry of a type that this build does not know: stop, never skip.
+    #[error("entry {at} has type {kind}, which this build does not know")]
+    UnknownType {
+        /// Index of the entry.
+        at: Index,
+        /// Its type.
+        kind: u16,
+    },
+    /// A snapshot file or stream does not verify or cannot be used.
+    #[error("snapshot: {0}")]
+    Snapshot(String),
+    /// The log reader failed under the apply job.
+    #[error("log: {0}")]
+    Log(#[from] LogFault),
+}
+
+/// Why a replica stopped. A stopped replica neither votes, leads nor acknowledges.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StopReason {
+    /// Committed entry of an unknown type.
+    #[error("entry {at} has type {kind}, which this build does not know; install a newer build")]
+    UnknownEntryType {
+        /// Index of the entry.
+        at: Index,
+        /// Its type.
+        kind: u16,
+    },
+    /// The store refused writes for 30 s.
+    #[error(
+        "the store still refused entry {at} after 30 s: {fault}; free disk space or replace the disk, then restart"
+    )]
+    StoreRefused {
+        /// First entry that could not be applied.
+        at: Index,
+        /// The last fault.
+        fault: StoreFault,
+    },
+    /// Evidence that committed history differs (R18): nothing was changed.
+    #[error("this replica's history contradicts the cluster at {at}: {detail}")]
+    Diverged {
+        /// Where.
+        at: Index,
+        /// What was found.
+        detail: String,
+    },
+    /// The log failed and could not be reopened.
+    #[error("the log failed and could not be reopened: {0}")]
+    Log(LogFault),
+    /// Something only a person can decide; the text names the thing and the remedy.
+    #[error("{0}")]
+    NeedsOperator(String),
+}

@@ -1,0 +1,532 @@
+//! Work that the replica driver hands to its world, lane by lane.
+//!
+//! A job is a value. At most one job per lane is out; what arrives meanwhile is merged into the
+//! next one, so that group commit is decided in shared code. The real node runs a job on the
+//! lane's thread, the simulator at the job's virtual end; nothing of it is visible before its
+//! [`Done`] is handed back. To a world a job is opaque: `lane`, `kind`, `run`.
+
+use crate::entries::Entries;
+use crate::event::Event;
+use crate::fault::{LogFault, StopReason, StoreFault};
+use crate::io::Persist;
+use crate::message::{Message, Outcome, SendLane};
+use crate::traits::{
+    Applied, LogReader, LogStore, SnapshotSink, SnapshotSource, SnapshotStore, SpareWork,
+    StateMachine,
+};
+use crate::types::{FetchId, Index, LogId, MemberId, Micros, Recovered, Seq, SnapshotMeta, Ticket};
+use bytes::Bytes;
+
+/// A lane runs at most one job at a time. Lanes are per purpose and per peer, so that a slow one
+/// holds up no other.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// Everything that writes the log.
+    Log,
+    /// Everything that writes the store.
+    Apply,
+    /// Reads of older entries for one peer.
+    Fetch(MemberId),
+    /// Prepares the next segment.
+    Spare,
+    /// Builds a snapshot file.
+    Build,
+    /// Reads a snapshot file for one peer.
+    Ship(MemberId),
+    /// Writes a received snapshot file, and restores a store from one.
+    Receive,
+}
+
+/// Writer of a log's snapshots.
+pub type SnapWriter<L> = <<L as LogStore>::Snapshots as SnapshotStore>::Writer;
+/// Reader of a log's snapshots.
+pub type SnapReader<L> = <<L as LogStore>::Snapshots as SnapshotStore>::Reader;
+
+/// A piece of work. Only [`Job::Log`] needs the log and only [`Job::Apply`] the state machine.
+pub enum Job<L: LogStore, M: StateMachine> {
+    /// For the owner of the log.
+    Log(LogJob<L>),
+    /// For the owner of the state machine.
+    Apply(ApplyJob<L, M>),
+    /// Owns all it needs; one bounded step.
+    Side(Lane, SideJob<L, M>),
+}
+
+impl<L: LogStore, M: StateMachine> Job<L, M> {
+    /// The lane it runs on.
+    pub fn lane(&self) -> Lane {
+        match self {
+            Self::Log(_) => Lane::Log,
+            Self::Apply(_) => Lane::Apply,
+            Self::Side(lane, _) => *lane,
+        }
+    }
+
+    /// A stable lower-case word for traces and metrics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Log(job) => job.kind(),
+            Self::Apply(job) => job.kind(),
+            Self::Side(_, job) => job.kind(),
+        }
+    }
+}
+
+/// Work on the log.
+pub enum LogJob<L: LogStore> {
+    /// Make these batches durable with one sync.
+    Persist(Vec<Persist>),
+    /// Take a finished spare.
+    AddSpare(L::Spare),
+    /// Give up whole segments at or below this index.
+    Compact {
+        /// Last index that is not needed.
+        through: Index,
+    },
+    /// Store the durable position and commit index.
+    Watermark {
+        /// Commit index.
+        commit: Index,
+    },
+    /// Put a base where a snapshot ends (R25).
+    Reset {
+        /// Label of the snapshot.
+        to: SnapshotMeta,
+    },
+    /// Open the log again (R12).
+    Reopen,
+}
+
+impl<L: LogStore> LogJob<L> {
+    /// A stable lower-case word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Persist(_) => "persist",
+            Self::AddSpare(_) => "add-spare",
+            Self::Compact { .. } => "compact",
+            Self::Watermark { .. } => "watermark",
+            Self::Reset { .. } => "reset",
+            Self::Reopen => "reopen-log",
+        }
+    }
+
+    /// Carries it out.
+    ///
+    /// # Errors
+    /// What the log says.
+    pub fn run(self, log: &mut L) -> Result<LogDone<L>, LogFault> {
+        let result = match self {
+            Self::Persist(batches) => LogResult::Persisted { through: log.persist(&batches)? },
+            Self::AddSpare(spare) => {
+                log.add_spare(spare)?;
+                LogResult::SpareAdded
+            }
+            Self::Compact { through } => LogResult::Compacted { first: log.compact(through)? },
+            Self::Watermark { commit } => {
+                log.watermark(commit)?;
+                LogResult::Watermarked
+            }
+            Self::Reset { to } => LogResult::Reset { last: log.reset(&to)? },
+            Self::Reopen => LogResult::Reopened(Box::new(log.reopen()?)),
+        };
+        Ok(LogDone { result, spare: log.spare(), low: log.low() })
+    }
+}
+
+/// What a log job achieved, and what the log wants next.
+pub struct LogDone<L: LogStore> {
+    /// What was done.
+    pub result: LogResult,
+    /// A spare that the log wants prepared.
+    pub spare: Option<L::Spare>,
+    /// True while the log could not roll to another segment.
+    pub low: bool,
+}
+
+/// What a log job achieved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogResult {
+    /// Durable up to here.
+    Persisted {
+        /// Highest sequence number.
+        through: Seq,
+    },
+    /// The spare was taken.
+    SpareAdded,
+    /// Segments were given up.
+    Compacted {
+        /// First index still held.
+        first: Index,
+    },
+    /// The watermark was written.
+    Watermarked,
+    /// The base is durable.
+    Reset {
+        /// Last entry of the log now.
+        last: LogId,
+    },
+    /// The log is open again.
+    Reopened(Box<Recovered>),
+}
+
+/// Work on the state machine.
+pub enum ApplyJob<L: LogStore, M: StateMachine> {
+    /// Apply `from..=to`: what is cached comes from memory, the rest from the log.
+    Entries {
+        /// First index.
+        from: Index,
+        /// Last index.
+        to: Index,
+        /// A suffix of `from..=to`; entries that may not be durable yet are always in it.
+        cached: Entries,
+        /// For what is not cached.
+        reader: L::Reader,
+    },
+    /// Make the store durable (R22).
+    Checkpoint,
+    /// Pin an image for a snapshot.
+    Pin,
+    /// Begin a second store beside the live one, for this snapshot.
+    Restore {
+        /// Its label.
+        meta: SnapshotMeta,
+    },
+    /// Swap in a restored store (R25).
+    Adopt(M::Restore),
+    /// Open the store again (R21).
+    Reopen,
+}
+
+/// Most weight that one step of an apply job reads from the log.
+const APPLY_READ_BYTES: usize = 4 << 20;
+
+impl<L: LogStore, M: StateMachine> ApplyJob<L, M> {
+    /// A stable lower-case word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Entries { .. } => "apply",
+            Self::Checkpoint => "checkpoint",
+            Self::Pin => "pin",
+            Self::Restore { .. } => "restore",
+            Self::Adopt(_) => "adopt",
+            Self::Reopen => "reopen-store",
+        }
+    }
+
+    /// Carries it out.
+    ///
+    /// # Errors
+    /// What the state machine or the log reader says.
+    pub fn run(self, machine: &mut M) -> Result<ApplyDone<M>, StoreFault> {
+        let mut replies = Vec::new();
+        let mut pinned = None;
+        let mut restore = None;
+        let applied = match self {
+            Self::Entries { mut from, to, cached, reader } => {
+                let mut applied = machine.applied();
+                while from <= to {
+                    let cached_from = cached.first().map_or(to.next(), |id| id.index);
+                    let piece = if from >= cached_from {
+                        cached.starting_at(from)
+                    } else {
+                        reader.read(from, to.min(cached_from.prev()), APPLY_READ_BYTES)?
+                    };
+                    let Some(last) = piece.last() else { break };
+                    applied = machine.apply(&piece, &mut replies)?;
+                    from = last.index.next();
+                }
+                applied
+            }
+            Self::Checkpoint => machine.checkpoint()?,
+            Self::Pin => {
+                pinned = Some(machine.pin()?);
+                machine.applied()
+            }
+            Self::Restore { meta } => {
+                restore = Some(machine.restore(&meta)?);
+                machine.applied()
+            }
+            Self::Adopt(restored) => machine.adopt(restored)?,
+            Self::Reopen => machine.reopen()?,
+        };
+        Ok(ApplyDone { applied, replies, pinned, restore })
+    }
+}
+
+/// What an apply job achieved.
+pub struct ApplyDone<M: StateMachine> {
+    /// How far the machine has come.
+    pub applied: Applied,
+    /// Answers of newly applied commands.
+    pub replies: Vec<(Index, Bytes)>,
+    /// A pinned image with its label.
+    pub pinned: Option<(SnapshotMeta, M::Image)>,
+    /// A second store to fill.
+    pub restore: Option<M::Restore>,
+}
+
+/// Work that owns all it needs.
+pub enum SideJob<L: LogStore, M: StateMachine> {
+    /// Read older entries.
+    Fetch {
+        /// Names the request.
+        fetch: FetchId,
+        /// Where to read.
+        reader: L::Reader,
+        /// First index.
+        from: Index,
+        /// Last index.
+        to: Index,
+        /// Weight to stop after.
+        max_bytes: usize,
+    },
+    /// Prepare a segment a little further.
+    Spare(L::Spare),
+    /// Begin a snapshot file.
+    BuildBegin {
+        /// Its label.
+        meta: SnapshotMeta,
+        /// The content.
+        image: M::Image,
+        /// Where.
+        snapshots: L::Snapshots,
+    },
+    /// Write the next chunk of a snapshot file, or publish it.
+    Build {
+        /// The content.
+        image: M::Image,
+        /// The file.
+        writer: SnapWriter<L>,
+        /// Where.
+        snapshots: L::Snapshots,
+    },
+    /// Open a snapshot for shipping.
+    ShipBegin {
+        /// Its label.
+        meta: SnapshotMeta,
+        /// Where to begin.
+        offset: u64,
+        /// Where.
+        snapshots: L::Snapshots,
+    },
+    /// Read the next chunk for shipping.
+    Ship {
+        /// The file.
+        reader: SnapReader<L>,
+        /// Offset of the next chunk.
+        offset: u64,
+    },
+    /// Open the file that a snapshot is received into.
+    ReceiveBegin {
+        /// Its label.
+        meta: SnapshotMeta,
+        /// Where.
+        snapshots: L::Snapshots,
+    },
+    /// Write a received chunk.
+    Receive {
+        /// The file.
+        writer: SnapWriter<L>,
+        /// Offset of the chunk.
+        offset: u64,
+        /// The chunk.
+        chunk: Bytes,
+    },
+    /// Verify and publish a received snapshot.
+    Publish {
+        /// The file.
+        writer: SnapWriter<L>,
+        /// Where.
+        snapshots: L::Snapshots,
+    },
+    /// Open a published snapshot for restoring.
+    RestoreBegin {
+        /// Its label.
+        meta: SnapshotMeta,
+        /// Where.
+        snapshots: L::Snapshots,
+        /// The store to fill.
+        sink: M::Restore,
+    },
+    /// Copy the next chunk into the second store.
+    Restore {
+        /// The file.
+        reader: SnapReader<L>,
+        /// The store to fill.
+        sink: M::Restore,
+    },
+}
+
+/// What one step of a side job achieved; what has to go on comes back in it.
+pub enum SideDone<L: LogStore, M: StateMachine> {
+    /// Entries were read.
+    Fetched {
+        /// Names the request.
+        fetch: FetchId,
+        /// The entries.
+        entries: Result<Entries, LogFault>,
+    },
+    /// The spare: `true` if complete.
+    Spare(L::Spare, bool),
+    /// The job goes on with another step.
+    More(SideJob<L, M>),
+    /// A snapshot was published.
+    Published(SnapshotMeta),
+    /// A chunk for shipping (`None` at the end), with the reader and the next offset.
+    Chunk(SnapReader<L>, u64, Option<Bytes>),
+    /// The receiving file is ready for the chunk at its offset.
+    Receiving(SnapWriter<L>),
+    /// The second store is complete.
+    Restored(M::Restore),
+    /// The step failed.
+    Failed(StoreFault),
+}
+
+impl<L: LogStore, M: StateMachine> SideJob<L, M> {
+    /// A stable lower-case word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Fetch { .. } => "fetch",
+            Self::Spare(_) => "spare",
+            Self::BuildBegin { .. } | Self::Build { .. } => "build",
+            Self::ShipBegin { .. } | Self::Ship { .. } => "ship",
+            Self::ReceiveBegin { .. } | Self::Receive { .. } => "receive",
+            Self::Publish { .. } => "publish",
+            Self::RestoreBegin { .. } | Self::Restore { .. } => "restore-copy",
+        }
+    }
+
+    /// Carries out one bounded step.
+    pub fn run(self) -> SideDone<L, M> {
+        self.step().unwrap_or_else(SideDone::Failed)
+    }
+
+    fn step(self) -> Result<SideDone<L, M>, StoreFault> {
+        Ok(match self {
+            Self::Fetch { fetch, reader, from, to, max_bytes } => {
+                SideDone::Fetched { fetch, entries: reader.read(from, to, max_bytes) }
+            }
+            Self::Spare(mut spare) => {
+                let complete = spare.step()?;
+                SideDone::Spare(spare, complete)
+            }
+            Self::BuildBegin { meta, image, snapshots } => {
+                let writer = snapshots.create(&meta)?;
+                SideDone::More(Self::Build { image, writer, snapshots })
+            }
+            Self::Build { mut image, mut writer, snapshots } => match image.next_chunk()? {
+                Some(chunk) => {
+                    writer.put_chunk(writer.offset(), &chunk)?;
+                    SideDone::More(Self::Build { image, writer, snapshots })
+                }
+                None => SideDone::Published(snapshots.publish(writer)?),
+            },
+            Self::ShipBegin { meta, offset, snapshots } => {
+                let reader = snapshots.open(&meta, offset)?;
+                SideDone::More(Self::Ship { reader, offset })
+            }
+            Self::Ship { mut reader, offset } => {
+                let chunk = reader.next_chunk()?;
+                let next = offset + chunk.as_ref().map_or(0, |c| c.len() as u64);
+                SideDone::Chunk(reader, next, chunk)
+            }
+            Self::ReceiveBegin { meta, snapshots } => SideDone::Receiving(snapshots.create(&meta)?),
+            Self::Receive { mut writer, offset, chunk } => {
+                writer.put_chunk(offset, &chunk)?;
+                SideDone::Receiving(writer)
+            }
+            Self::Publish { writer, snapshots } => SideDone::Published(snapshots.publish(writer)?),
+            Self::RestoreBegin { meta, snapshots, sink } => {
+                let reader = snapshots.open(&meta, 0)?;
+                SideDone::More(Self::Restore { reader, sink })
+            }
+            Self::Restore { mut reader, mut sink } => match reader.next_chunk()? {
+                Some(chunk) => {
+                    sink.put_chunk(sink.offset(), &chunk)?;
+                    SideDone::More(Self::Restore { reader, sink })
+                }
+                None => SideDone::Restored(sink),
+            },
+        })
+    }
+}
+
+/// A finished job, handed back to the replica.
+pub enum Done<L: LogStore, M: StateMachine> {
+    /// A log job.
+    Log(Result<LogDone<L>, LogFault>),
+    /// An apply job.
+    Apply(Result<ApplyDone<M>, StoreFault>),
+    /// A side job.
+    Side(Lane, SideDone<L, M>),
+}
+
+/// A call by a client of this replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Append a command, here or (forwarded) at the leader; answered once it is applied locally.
+    Propose {
+        /// Entry type and payload.
+        command: Bytes,
+    },
+    /// Confirmed leadership now, and this replica has applied everything committed before the
+    /// call. Answered with [`Outcome::Ready`] of age 0. Never writes to the log.
+    Barrier,
+    /// Hand leadership to a voter.
+    Transfer {
+        /// The voter.
+        to: MemberId,
+    },
+}
+
+/// Something the replica learns.
+pub enum ReplicaInput<L: LogStore, M: StateMachine> {
+    /// Its deadline has passed.
+    Wake,
+    /// A message from a peer.
+    Message {
+        /// The sender.
+        from: MemberId,
+        /// The message.
+        message: Message,
+    },
+    /// A peer's host refused a reconnect after a reset.
+    PeerReset(MemberId),
+    /// A client's call.
+    Call {
+        /// Names the call; never reused.
+        ticket: Ticket,
+        /// The call.
+        call: Call,
+        /// Give up at this time.
+        deadline: Micros,
+    },
+    /// A finished job.
+    Done(Done<L, M>),
+}
+
+/// Something the world must do for the replica. Any order, any delay.
+pub enum ReplicaEffect<L: LogStore, M: StateMachine> {
+    /// Send a message.
+    Send {
+        /// The receiver.
+        to: MemberId,
+        /// The message.
+        message: Message,
+        /// How it may queue.
+        lane: SendLane,
+    },
+    /// Run a job on its lane.
+    Run(Job<L, M>),
+    /// Answer a call.
+    Answer {
+        /// The call.
+        ticket: Ticket,
+        /// Its outcome.
+        outcome: Outcome,
+    },
+    /// Something to observe.
+    Observe(Event),
+    /// Stop: no further input will be accepted. The process reports the reason and exits.
+    Stop(StopReason),
+}

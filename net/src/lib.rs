@@ -1,0 +1,2 @@
+//! Placeholder, replaced before it lands.
+#![forbid(unsafe_code)]
