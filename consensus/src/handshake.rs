@@ -180,10 +180,13 @@ mod tests {
         assert_eq!(admit(&a, &b), Ok(()));
     }
 
+    /// A change to a good hello, and how its refusal is known.
+    type Case = (fn(&mut Hello), fn(&HelloRefusal) -> bool);
+
     #[test]
     fn each_mismatch_is_refused_by_its_own_name() {
         let a = hello("a", 1, 9);
-        let cases: [(fn(&mut Hello), fn(&HelloRefusal) -> bool); 7] = [
+        let cases: [Case; 7] = [
             (|h| h.protocol = 2, |e| matches!(e, HelloRefusal::Protocol { theirs: 2, .. })),
             (|h| h.member = MemberId(1), |e| matches!(e, HelloRefusal::Myself { .. })),
             (|h| h.name = "a".into(), |e| matches!(e, HelloRefusal::Myself { .. })),
