@@ -58,7 +58,9 @@ pub enum Input {
         through: Seq,
     },
     /// A persist failed and the log was poisoned: nothing from `at` on is durable, or ever will
-    /// be under its old sequence number.
+    /// be under its old sequence number. The driver has dropped every queued persist and reset
+    /// from `at` on; the core issues anew, after [`Input::Reopened`], what it still needs. `at`
+    /// may lie beyond the last number issued: then another write to the log failed.
     PersistFailed {
         /// The first failed sequence number.
         at: Seq,
@@ -154,6 +156,8 @@ pub enum Effect {
     Fetch {
         /// Names the request.
         fetch: FetchId,
+        /// The follower that needs them: reads for one peer queue behind no other's.
+        peer: MemberId,
         /// First index.
         from: Index,
         /// Last index, inclusive.
