@@ -10,6 +10,7 @@
 
 pub mod bootstrap;
 pub mod codec;
+
 pub mod core;
 pub mod entries;
 pub mod event;
@@ -17,6 +18,7 @@ pub mod fault;
 pub mod handshake;
 pub mod io;
 pub mod job;
+pub mod memory;
 pub mod message;
 pub mod replica;
 pub mod rng;
