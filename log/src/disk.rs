@@ -1,6 +1,9 @@
 //! The seam to the disk. Every file of a replica, the store's too, goes through it, so that the
 //! simulator owns every byte and can fail, delay or crash between any two operations.
 
+#[cfg(unix)]
+pub mod real;
+
 use bytes::Bytes;
 use std::fmt::Debug;
 use std::io;

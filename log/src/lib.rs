@@ -2,3 +2,17 @@
 // `unsafe_code` is denied by the workspace; only the map module expects it, with a reason.
 
 pub mod disk;
+pub mod home;
+mod identity;
+mod log;
+#[cfg(unix)]
+mod map;
+mod snapshot_files;
+
+#[cfg(unix)]
+pub use disk::real::{RealDisk, RealFile};
+pub use disk::{Disk, DiskFile, Mode};
+pub use home::{Home, HomeError, HomeOptions};
+pub use identity::{Identity, IdentityState};
+pub use log::{Log, LogOptions, Owner, Reader, Spare};
+pub use snapshot_files::{SnapshotFiles, SnapshotReader, SnapshotWriter};

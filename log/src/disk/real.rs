@@ -1,0 +1,243 @@
+//! The real disk: the only user of `std::fs` in the crate.
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the one module that touches std::fs"
+)]
+
+use super::{Disk, DiskFile, Mode};
+use crate::map::Map;
+use bytes::Bytes;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A directory of the real file system. Errors carry the operation and the path.
+#[derive(Clone, Debug)]
+pub struct RealDisk {
+    root: Arc<PathBuf>,
+}
+
+impl RealDisk {
+    /// A disk rooted at an existing directory.
+    ///
+    /// # Errors
+    /// `NotFound` or `NotADirectory` if there is none.
+    pub fn open(root: impl Into<PathBuf>) -> io::Result<Self> {
+        let root = root.into();
+        let meta = fs::metadata(&root).map_err(|e| named("open", &root, &e))?;
+        if !meta.is_dir() {
+            let why = io::Error::from(io::ErrorKind::NotADirectory);
+            return Err(named("open", &root, &why));
+        }
+        Ok(Self { root: Arc::new(root) })
+    }
+
+    /// A disk rooted at a directory that is made, with its parents, if it does not exist.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create(root: impl Into<PathBuf>) -> io::Result<Self> {
+        let root = root.into();
+        let mut missing = Vec::new();
+        let mut at = root.as_path();
+        while !at.as_os_str().is_empty() && !at.exists() {
+            missing.push(at.to_path_buf());
+            let Some(parent) = at.parent() else { break };
+            at = parent;
+        }
+        for dir in missing.iter().rev() {
+            if let Err(e) = fs::create_dir(dir)
+                && e.kind() != io::ErrorKind::AlreadyExists
+            {
+                return Err(named("create directory", dir, &e));
+            }
+            let parent = match dir.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent,
+                _ => Path::new("."),
+            };
+            sync_directory(parent)?;
+        }
+        Self::open(root)
+    }
+
+    /// The root directory.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn path(&self, relative: &str) -> io::Result<PathBuf> {
+        let path = Path::new(relative);
+        if path.components().all(|c| matches!(c, Component::Normal(_))) {
+            Ok(self.root.join(path))
+        } else {
+            Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{relative:?} is not a relative path without `.` and `..`"),
+            ))
+        }
+    }
+}
+
+/// The error with operation and path, of the same kind.
+fn named(operation: &str, path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{operation} {}: {error}", path.display()))
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path).and_then(|dir| dir.sync_all()).map_err(|e| named("sync directory", path, &e))
+}
+
+impl Disk for RealDisk {
+    type File = RealFile;
+
+    fn open(&self, path: &str, mode: Mode) -> io::Result<RealFile> {
+        let path = self.path(path)?;
+        let mut options = OpenOptions::new();
+        match mode {
+            Mode::Read => options.read(true),
+            Mode::Write => options.read(true).write(true),
+            Mode::CreateNew => options.read(true).write(true).create_new(true),
+        };
+        let file = options.open(&path).map_err(|e| named("open", &path, &e))?;
+        Ok(RealFile { file, path, map: Mutex::new(None) })
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let path = self.path(dir)?;
+        let list = || -> io::Result<Vec<String>> {
+            let mut names = Vec::new();
+            for entry in fs::read_dir(&path)? {
+                // A name that is not UTF-8 is none of ours.
+                if let Ok(name) = entry?.file_name().into_string() {
+                    names.push(name);
+                }
+            }
+            names.sort_unstable();
+            Ok(names)
+        };
+        list().map_err(|e| named("list", &path, &e))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let (from, to) = (self.path(from)?, self.path(to)?);
+        fs::rename(&from, &to).map_err(|e| named("rename", &from, &e))
+    }
+
+    fn unlink(&self, path: &str) -> io::Result<()> {
+        let path = self.path(path)?;
+        fs::remove_file(&path).map_err(|e| named("remove", &path, &e))
+    }
+
+    fn make_dir(&self, path: &str) -> io::Result<()> {
+        let path = self.path(path)?;
+        match fs::create_dir(&path) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            result => result.map_err(|e| named("create directory", &path, &e)),
+        }
+    }
+
+    fn sync_dir(&self, path: &str) -> io::Result<()> {
+        sync_directory(&self.path(path)?)
+    }
+
+    fn lock(&self, path: &str) -> io::Result<Box<dyn Send + Sync>> {
+        let path = self.path(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(|e| named("open", &path, &e))?;
+        match file.try_lock() {
+            // The lock goes with the descriptor, even if the process is killed.
+            Ok(()) => Ok(Box::new(file)),
+            Err(TryLockError::WouldBlock) => {
+                Err(named("lock", &path, &io::Error::from(io::ErrorKind::WouldBlock)))
+            }
+            Err(TryLockError::Error(e)) => Err(named("lock", &path, &e)),
+        }
+    }
+}
+
+/// An open file of a [`RealDisk`].
+#[derive(Debug)]
+pub struct RealFile {
+    file: File,
+    path: PathBuf,
+    /// Made at the first [`DiskFile::share`]. Invariant: never longer than the file.
+    map: Mutex<Option<Map>>,
+}
+
+impl RealFile {
+    fn named<T>(&self, operation: &str, result: io::Result<T>) -> io::Result<T> {
+        result.map_err(|e| named(operation, &self.path, &e))
+    }
+
+    fn behind_the_end(&self, offset: u64, len: usize) -> io::Error {
+        io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            format!("read {}: {len} bytes at {offset} reach behind the end", self.path.display()),
+        )
+    }
+}
+
+impl DiskFile for RealFile {
+    fn len(&self) -> io::Result<u64> {
+        self.named("stat", self.file.metadata()).map(|m| m.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        if map.as_ref().is_some_and(|map| len < map.len() as u64) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("cut {}: the file is mapped", self.path.display()),
+            ));
+        }
+        self.named("resize", self.file.set_len(len))
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.named("read", self.file.read_exact_at(into, offset))
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.named("write", self.file.write_all_at(data, offset))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.named("sync", self.file.sync_data())
+    }
+
+    fn share(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
+        let Ok(start) = usize::try_from(offset) else {
+            return Err(self.behind_the_end(offset, len));
+        };
+        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(view) = map.as_ref().and_then(|map| map.view(start, len)) {
+            return Ok(view);
+        }
+        // Not mapped yet, or the file has grown since: older views keep their own map.
+        let size = self.len()?;
+        let fits = offset.checked_add(len as u64).is_some_and(|end| end <= size);
+        let (true, Ok(size)) = (fits, usize::try_from(size)) else {
+            return Err(self.behind_the_end(offset, len));
+        };
+        let fresh = self.named("map", Map::new(&self.file, size))?;
+        let view = fresh.view(start, len);
+        *map = Some(fresh);
+        view.ok_or_else(|| self.behind_the_end(offset, len))
+    }
+}
+
+#[cfg(test)]
+#[path = "real_tests.rs"]
+mod tests;
