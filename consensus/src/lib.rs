@@ -11,6 +11,7 @@
 pub mod bootstrap;
 pub mod codec;
 
+pub mod conformance;
 pub mod core;
 pub mod entries;
 pub mod event;
