@@ -1,2 +1,11 @@
-//! Placeholder, replaced before it lands.
+//! The real world of Holdfast: sockets, threads, files and the clock around the replica that
+//! `holdfast-consensus` defines, the HTTP API, and the `holdfast` binary.
+//!
+//! Nothing here decides anything about safety: the node carries out the effects of the replica
+//! driver, which the simulator runs as well.
 #![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod config;
+pub mod metrics;
+pub mod peer;

@@ -1,0 +1,277 @@
+//! The transport between peers: framed, checksummed, bounded, authenticated.
+//!
+//! Every node dials every other one twice, once per lane, so that a vote or a heartbeat never
+//! waits behind a snapshot or a batch of entries. Messages flow from dialler to listener only;
+//! answers come back on the connections that the other side dials. Addresses are hints: they are
+//! resolved again at each dial, and who is there is decided by the handshake alone.
+
+pub mod auth;
+mod dial;
+pub mod envelope;
+pub mod fault;
+pub mod frames;
+mod listen;
+pub mod queue;
+mod session;
+
+use crate::metrics::Metrics;
+use auth::Token;
+use fault::Said;
+use holdfast_consensus::handshake::Hello;
+use holdfast_consensus::message::{Message, SendLane};
+use holdfast_consensus::{ClusterId, MemberId};
+use queue::{Outbox, Pushed};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+
+/// Bytes that may wait for one peer in the urgent lane.
+const URGENT_BYTES: usize = 4 << 20;
+/// Bytes that may wait for one peer in the bulk lane; above the core's window for one peer.
+const BULK_BYTES: usize = 32 << 20;
+/// Bytes of received messages that the core loop has not taken yet, for each lane; beyond it
+/// the connections are not read, which pushes back on the senders.
+const INBOX_BYTES: usize = 64 << 20;
+
+/// What the transport tells the node.
+pub enum PeerEvent {
+    /// A peer presented itself on a new connection.
+    Hello(Box<Hello>),
+    /// The last connection with a peer of this name ended.
+    Gone(String),
+    /// A message from an admitted member.
+    Message {
+        /// The sender.
+        from: MemberId,
+        /// The message.
+        message: Box<Message>,
+        /// Its share of the inbox; dropped when the message has been taken.
+        permit: OwnedSemaphorePermit,
+    },
+    /// A peer's host refused a reconnect after a connection ended.
+    Reset(MemberId),
+}
+
+/// Where [`PeerEvent`]s go. Called from many tasks; must not block.
+pub type Deliver = Arc<dyn Fn(PeerEvent) + Send + Sync>;
+
+/// A peer as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerAddress {
+    /// Its node name.
+    pub name: String,
+    /// Host and port of its peer listener.
+    pub address: String,
+}
+
+/// One configured peer with its outgoing queues.
+struct Peer {
+    at: PeerAddress,
+    urgent: Outbox,
+    bulk: Outbox,
+    /// Dial now: the peer was just seen alive.
+    nudge: [Notify; 2],
+}
+
+impl Peer {
+    fn outbox(&self, lane: SendLane) -> &Outbox {
+        match lane {
+            SendLane::Urgent => &self.urgent,
+            SendLane::Bulk => &self.bulk,
+        }
+    }
+
+    fn nudge(&self, lane: SendLane) -> &Notify {
+        match lane {
+            SendLane::Urgent => &self.nudge[0],
+            SendLane::Bulk => &self.nudge[1],
+        }
+    }
+}
+
+/// A peer that presented itself, as last seen.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// What it said of itself.
+    pub hello: Hello,
+    /// Connections with it that are up now, in both directions.
+    pub connections: usize,
+}
+
+/// What all connections share.
+struct Shared {
+    me: RwLock<Hello>,
+    /// Rises when connections must introduce themselves again.
+    generation: watch::Sender<u64>,
+    token: Option<Token>,
+    peers: BTreeMap<String, Arc<Peer>>,
+    routes: RwLock<BTreeMap<MemberId, Arc<Peer>>>,
+    seen: RwLock<BTreeMap<String, Seen>>,
+    inbox: [Arc<Semaphore>; 2],
+    deliver: Deliver,
+    metrics: Arc<Metrics>,
+    said: Said,
+}
+
+impl Shared {
+    fn me(&self) -> Hello {
+        self.me.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn inbox(&self, lane: SendLane) -> &Arc<Semaphore> {
+        match lane {
+            SendLane::Urgent => &self.inbox[0],
+            SendLane::Bulk => &self.inbox[1],
+        }
+    }
+
+    /// Says once per change why a connection with `subject` did not come about, and counts it.
+    fn complain(&self, subject: &str, fault: &fault::PeerFault) {
+        if let Some(reason) = fault.reason() {
+            self.metrics.peer_rejected(reason);
+        }
+        let text = fault.to_string();
+        if self.said.is_news(subject, &text) {
+            tracing::warn!(peer = subject, "no connection with peer {subject}: {text}");
+        }
+    }
+
+    /// Notes a connection with a peer; the guard's drop notes its end.
+    fn arrived(self: &Arc<Self>, hello: &Hello) -> Presence {
+        {
+            let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
+            let entry = seen
+                .entry(hello.name.clone())
+                .or_insert_with(|| Seen { hello: hello.clone(), connections: 0 });
+            entry.hello = hello.clone();
+            entry.connections += 1;
+        }
+        (self.deliver)(PeerEvent::Hello(Box::new(hello.clone())));
+        Presence { shared: Arc::clone(self), name: hello.name.clone() }
+    }
+}
+
+/// Lives as long as a connection with a peer that has presented itself.
+struct Presence {
+    shared: Arc<Shared>,
+    name: String,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        let last = {
+            let mut seen = self.shared.seen.write().unwrap_or_else(PoisonError::into_inner);
+            seen.get_mut(&self.name).is_some_and(|entry| {
+                entry.connections = entry.connections.saturating_sub(1);
+                entry.connections == 0
+            })
+        };
+        if last {
+            (self.shared.deliver)(PeerEvent::Gone(self.name.clone()));
+        }
+    }
+}
+
+/// The transport of one node. Cheap to clone.
+#[derive(Clone)]
+pub struct Peers {
+    shared: Arc<Shared>,
+}
+
+impl Peers {
+    /// Starts listening on `listener` and dialling `peers`, presenting `me`. Must be called
+    /// inside a tokio runtime; tasks end with the runtime.
+    #[must_use]
+    pub fn start(
+        listener: TcpListener,
+        me: Hello,
+        peers: Vec<PeerAddress>,
+        token: Option<Token>,
+        metrics: Arc<Metrics>,
+        deliver: Deliver,
+    ) -> Self {
+        let peers: BTreeMap<_, _> = peers
+            .into_iter()
+            .filter(|at| at.name != me.name)
+            .map(|at| {
+                let peer = Peer {
+                    urgent: Outbox::new(URGENT_BYTES),
+                    bulk: Outbox::new(BULK_BYTES),
+                    nudge: [Notify::new(), Notify::new()],
+                    at: at.clone(),
+                };
+                (at.name, Arc::new(peer))
+            })
+            .collect();
+        let shared = Arc::new(Shared {
+            me: RwLock::new(me),
+            generation: watch::Sender::new(0),
+            token,
+            peers,
+            routes: RwLock::default(),
+            seen: RwLock::default(),
+            inbox: [Arc::new(Semaphore::new(INBOX_BYTES)), Arc::new(Semaphore::new(INBOX_BYTES))],
+            deliver,
+            metrics,
+            said: Said::default(),
+        });
+        tokio::spawn(listen::accept_loop(Arc::clone(&shared), listener));
+        for peer in shared.peers.values() {
+            for lane in [SendLane::Urgent, SendLane::Bulk] {
+                tokio::spawn(dial::dial_loop(Arc::clone(&shared), Arc::clone(peer), lane));
+            }
+        }
+        Self { shared }
+    }
+
+    /// Queues a message, or drops and counts it: Raft sends again what matters.
+    pub fn send(&self, to: MemberId, message: Message, lane: SendLane) {
+        let routes = self.shared.routes.read().unwrap_or_else(PoisonError::into_inner);
+        let pushed = routes.get(&to).map(|peer| peer.outbox(lane).push(message));
+        match pushed {
+            Some(Pushed::Queued) => {}
+            Some(Pushed::Full) => self.shared.metrics.dropped("peer_queue_full"),
+            Some(Pushed::Down) | None => self.shared.metrics.dropped("peer_down"),
+        }
+    }
+
+    /// Changes what this node says of itself on new connections. With `again`, the present ones
+    /// are closed, so that every peer hears it now.
+    pub fn present(&self, again: bool, change: impl FnOnce(&mut Hello)) {
+        change(&mut self.shared.me.write().unwrap_or_else(PoisonError::into_inner));
+        if again {
+            self.shared.generation.send_modify(|generation| *generation += 1);
+        }
+    }
+
+    /// What this node says of itself.
+    #[must_use]
+    pub fn me(&self) -> Hello {
+        self.shared.me()
+    }
+
+    /// Every peer that has presented itself since the start, by name.
+    #[must_use]
+    pub fn seen(&self) -> BTreeMap<String, Seen> {
+        self.shared.seen.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Bytes that wait to be sent, by peer name: urgent, bulk.
+    #[must_use]
+    pub fn queued(&self) -> Vec<(String, usize, usize)> {
+        let peers = self.shared.peers.iter();
+        peers.map(|(name, p)| (name.clone(), p.urgent.bytes(), p.bulk.bytes())).collect()
+    }
+}
+
+/// True if only this machine can reach a listener at `address`.
+#[must_use]
+pub fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().is_loopback()
+}
+
+fn has_cluster(hello: &Hello) -> bool {
+    hello.cluster != ClusterId::default()
+}
