@@ -7,6 +7,7 @@ mod identity;
 mod log;
 #[cfg(unix)]
 mod map;
+pub mod mem_disk;
 mod snapshot_files;
 
 #[cfg(unix)]
@@ -15,4 +16,5 @@ pub use disk::{Disk, DiskFile, Mode};
 pub use home::{Home, HomeError, HomeOptions};
 pub use identity::{Identity, IdentityState};
 pub use log::{Log, LogOptions, Owner, Reader, Spare};
+pub use mem_disk::{MemDisk, MemFile};
 pub use snapshot_files::{SnapshotFiles, SnapshotReader, SnapshotWriter};

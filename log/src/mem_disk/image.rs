@@ -1,0 +1,561 @@
+//! The bytes and names of a disk, what of them is durable, and what is pending.
+
+use super::{DiskCounts, Op, OpCounts, SECTOR};
+use crate::disk::Mode;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+/// Names a file for the life of a disk, whatever its path.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ino(pub(super) u64);
+
+/// What stands under a name.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    Dir,
+    File(Ino),
+}
+
+/// State of one sector against the medium.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum SectorState {
+    /// As on the medium.
+    Clean,
+    /// Written since the last sync.
+    Dirty,
+    /// Written, then a sync failed: the cache calls it clean, the medium may not have it.
+    Lost,
+}
+
+/// A file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct File {
+    /// As a process reads it.
+    pub(super) now: Vec<u8>,
+    /// As on the medium; its length is the durable length.
+    pub(super) durable: Vec<u8>,
+    /// By sector; sectors beyond the end are clean.
+    pub(super) state: Vec<SectorState>,
+    /// The sectors that are not clean, in order of their first write.
+    pub(super) touched: Vec<usize>,
+    /// The version of a dirty sector before its last write, if it was written more than once.
+    pub(super) middle: BTreeMap<usize, [u8; SECTOR]>,
+    /// True for files of the store.
+    store: bool,
+    /// Hash of the path it was created under.
+    path_hash: u64,
+    open: u32,
+}
+
+impl File {
+    fn touch(&mut self, first: usize, last: usize) {
+        if self.state.len() <= last {
+            self.state.resize(last + 1, SectorState::Clean);
+        }
+        for sector in first..=last {
+            if self.state[sector] == SectorState::Clean {
+                self.touched.push(sector);
+            } else {
+                let mut before = [0; SECTOR];
+                copy_sector(&self.now, sector, &mut before);
+                self.middle.insert(sector, before);
+            }
+            self.state[sector] = SectorState::Dirty;
+        }
+    }
+
+    /// Makes the dirty sectors durable, but not those that a failed sync has lost.
+    fn settle(&mut self) {
+        self.durable.resize(self.now.len(), 0);
+        let mut lost = Vec::new();
+        for sector in std::mem::take(&mut self.touched) {
+            if self.state[sector] == SectorState::Lost {
+                lost.push(sector);
+                continue;
+            }
+            self.state[sector] = SectorState::Clean;
+            self.middle.remove(&sector);
+            let from = sector * SECTOR;
+            let to = (from + SECTOR).min(self.now.len());
+            if from < to {
+                self.durable[from..to].copy_from_slice(&self.now[from..to]);
+            }
+        }
+        self.touched = lost;
+    }
+}
+
+/// Copies one sector of `bytes`, zeros beyond the end.
+pub(super) fn copy_sector(bytes: &[u8], sector: usize, into: &mut [u8; SECTOR]) {
+    let from = (sector * SECTOR).min(bytes.len());
+    let to = (from + SECTOR).min(bytes.len());
+    into.fill(0);
+    into[..to - from].copy_from_slice(&bytes[from..to]);
+}
+
+/// A change of names that its directory has not been synced for.
+#[derive(Clone, Debug)]
+pub(super) enum NameOp {
+    Create(String, Node),
+    Unlink(String),
+    Rename(String, String),
+}
+
+impl NameOp {
+    /// The names it changes.
+    pub(super) fn names(&self) -> [&str; 2] {
+        match self {
+            Self::Create(path, _) | Self::Unlink(path) => [path, path],
+            Self::Rename(from, to) => [from, to],
+        }
+    }
+
+    pub(super) fn builds_on(&self, earlier: &Self) -> bool {
+        let theirs = earlier.names();
+        self.names().iter().any(|name| theirs.contains(name))
+    }
+
+    pub(super) fn apply(&self, names: &mut BTreeMap<String, Node>) {
+        match self {
+            Self::Create(path, node) => {
+                names.insert(path.clone(), *node);
+            }
+            Self::Unlink(path) => {
+                names.remove(path);
+            }
+            Self::Rename(from, to) => {
+                if let Some(node) = names.remove(from) {
+                    names.insert(to.clone(), node);
+                }
+            }
+        }
+    }
+}
+
+/// Everything about a disk.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Image {
+    pub(super) inodes: BTreeMap<Ino, File>,
+    /// As a process sees them.
+    pub(super) names: BTreeMap<String, Node>,
+    /// As on the medium.
+    pub(super) durable_names: BTreeMap<String, Node>,
+    /// The way from the one to the other, oldest first.
+    pub(super) pending: Vec<NameOp>,
+    pub(super) next_ino: u64,
+    pub(super) locks: BTreeSet<String>,
+    pub(super) fuse: Option<u64>,
+    pub(super) budget: Option<u64>,
+    pub(super) used: u64,
+    pub(super) planned: Vec<(Op, String)>,
+    pub(super) counts: DiskCounts,
+    pub(super) hash: u64,
+}
+
+pub(super) fn parent(path: &str) -> &str {
+    path.rfind('/').map_or("", |slash| &path[..slash])
+}
+
+fn is_store(path: &str) -> bool {
+    path.contains("store") || path.ends_with(".redb")
+}
+
+fn not_found(path: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("{path}: no such file or directory"))
+}
+
+fn broken(what: &str) -> io::Error {
+    io::Error::other(format!("input/output error ({what})"))
+}
+
+pub(super) fn mix(hash: u64, value: u64) -> u64 {
+    let z = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(17)
+}
+
+fn hash_path(path: &str) -> u64 {
+    path.bytes().fold(path.len() as u64, |h, b| mix(h, u64::from(b)))
+}
+
+impl Image {
+    pub(super) fn from_files(files: BTreeMap<String, Vec<u8>>) -> Self {
+        let mut image = Self::default();
+        for (path, bytes) in files {
+            let mut dir = parent(&path);
+            while !dir.is_empty() {
+                image.names.insert(dir.to_owned(), Node::Dir);
+                dir = parent(dir);
+            }
+            let ino = image.new_file(&path);
+            image.used += bytes.len() as u64;
+            if let Some(file) = image.inodes.get_mut(&ino) {
+                file.now.clone_from(&bytes);
+                file.durable = bytes;
+            }
+            image.names.insert(path, Node::File(ino));
+        }
+        image.durable_names = image.names.clone();
+        image
+    }
+
+    pub(super) fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let mut files = BTreeMap::new();
+        for (path, node) in &self.names {
+            if let Node::File(ino) = node
+                && let Some(file) = self.inodes.get(ino)
+            {
+                files.insert(path.clone(), file.now.clone());
+            }
+        }
+        files
+    }
+
+    /// Makes every handle fail for ever.
+    pub(super) fn kill(&mut self) {
+        self.fuse = Some(0);
+        self.inodes.clear();
+        self.names.clear();
+        self.durable_names.clear();
+        self.pending.clear();
+        self.locks.clear();
+    }
+
+    /// The image as the next process finds it: no handles, no locks, no fuse, no planned failures.
+    pub(super) fn take_over(&mut self) -> Self {
+        let mut image = std::mem::take(self);
+        image.reset_process();
+        image
+    }
+
+    pub(super) fn reset_process(&mut self) {
+        self.locks.clear();
+        self.fuse = None;
+        self.planned.clear();
+        for file in self.inodes.values_mut() {
+            file.open = 0;
+        }
+        let all: Vec<Ino> = self.inodes.keys().copied().collect();
+        for ino in all {
+            self.collect(ino);
+        }
+        self.used = self.inodes_named().map(|f| f.now.len() as u64).sum();
+    }
+
+    fn inodes_named(&self) -> impl Iterator<Item = &File> {
+        self.names.values().filter_map(|node| match node {
+            Node::File(ino) => self.inodes.get(ino),
+            Node::Dir => None,
+        })
+    }
+
+    fn new_file(&mut self, path: &str) -> Ino {
+        self.next_ino += 1;
+        let ino = Ino(self.next_ino);
+        let file = File { store: is_store(path), path_hash: hash_path(path), ..File::default() };
+        self.inodes.insert(ino, file);
+        ino
+    }
+
+    fn alive(&self) -> io::Result<()> {
+        if self.fuse == Some(0) { Err(broken("the disk is gone")) } else { Ok(()) }
+    }
+
+    /// Gate of every mutating operation: fuse, planned failures, count.
+    fn mutate(&mut self, op: Op, path: impl Fn(&Self) -> String, hash: u64) -> io::Result<()> {
+        self.alive()?;
+        if !self.planned.is_empty() {
+            let path = path(self);
+            let hit = self.planned.iter().position(|(o, part)| *o == op && path.contains(part));
+            if let Some(hit) = hit {
+                self.planned.remove(hit);
+                self.counts.failed += 1;
+                self.hash = mix(self.hash, 0xfa11);
+                return Err(broken(&format!("planned failure of {op:?} on {path}")));
+            }
+        }
+        if let Some(left) = &mut self.fuse {
+            *left -= 1;
+        }
+        self.counts.mutations += 1;
+        self.hash = mix(mix(self.hash, op as u64 + 1), hash);
+        Ok(())
+    }
+
+    fn grow(&mut self, from: usize, to: u64) -> io::Result<()> {
+        let more = to.saturating_sub(from as u64);
+        if self.budget.is_some_and(|budget| self.used + more > budget) {
+            self.counts.full += 1;
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "no space left on device"));
+        }
+        self.used += more;
+        Ok(())
+    }
+
+    fn check_dir(&self, dir: &str) -> io::Result<()> {
+        let exists = dir.is_empty() || self.names.get(dir) == Some(&Node::Dir);
+        if exists { Ok(()) } else { Err(not_found(dir)) }
+    }
+
+    fn file_at(&self, path: &str) -> io::Result<Ino> {
+        match self.names.get(path) {
+            Some(Node::File(ino)) => Ok(*ino),
+            Some(Node::Dir) => Err(io::Error::new(io::ErrorKind::IsADirectory, path.to_owned())),
+            None => Err(not_found(path)),
+        }
+    }
+
+    /// Path of a file, for messages and planned failures only.
+    fn path_of(&self, ino: Ino) -> String {
+        let found = self.names.iter().find(|(_, node)| **node == Node::File(ino));
+        found.map_or_else(|| "(unlinked)".to_owned(), |(path, _)| path.clone())
+    }
+
+    fn get(&self, ino: Ino) -> io::Result<&File> {
+        self.inodes.get(&ino).ok_or_else(|| broken("the disk is gone"))
+    }
+
+    fn get_mut(&mut self, ino: Ino) -> io::Result<&mut File> {
+        self.inodes.get_mut(&ino).ok_or_else(|| broken("the disk is gone"))
+    }
+
+    pub(super) fn open(&mut self, path: &str, mode: Mode) -> io::Result<Ino> {
+        self.alive()?;
+        let ino = match (mode, self.names.contains_key(path)) {
+            (Mode::CreateNew, true) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    format!("{path}: file exists"),
+                ));
+            }
+            (Mode::CreateNew, false) => self.create(path)?,
+            (Mode::Read | Mode::Write, _) => self.file_at(path)?,
+        };
+        self.get_mut(ino)?.open += 1;
+        Ok(ino)
+    }
+
+    fn create(&mut self, path: &str) -> io::Result<Ino> {
+        self.check_dir(parent(path))?;
+        self.grow(0, 0)?;
+        self.mutate(Op::Create, |_| path.to_owned(), hash_path(path))?;
+        let ino = self.new_file(path);
+        self.names.insert(path.to_owned(), Node::File(ino));
+        self.pending.push(NameOp::Create(path.to_owned(), Node::File(ino)));
+        Ok(ino)
+    }
+
+    pub(super) fn close(&mut self, ino: Ino) {
+        if let Some(file) = self.inodes.get_mut(&ino) {
+            file.open = file.open.saturating_sub(1);
+            self.collect(ino);
+        }
+    }
+
+    /// Forgets a file that nothing refers to any more.
+    fn collect(&mut self, ino: Ino) {
+        let node = Node::File(ino);
+        let referred = self.inodes.get(&ino).is_some_and(|file| file.open > 0)
+            || self.names.values().any(|n| *n == node)
+            || self.durable_names.values().any(|n| *n == node)
+            || self.pending.iter().any(|op| matches!(op, NameOp::Create(_, n) if *n == node));
+        if !referred {
+            self.inodes.remove(&ino);
+        }
+    }
+
+    pub(super) fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        self.alive()?;
+        self.check_dir(dir)?;
+        let here = self.names.keys().filter(|path| parent(path) == dir);
+        Ok(here.map(|path| path[path.rfind('/').map_or(0, |s| s + 1)..].to_owned()).collect())
+    }
+
+    fn release(&mut self, ino: Ino) {
+        let len = self.inodes.get(&ino).map_or(0, |file| file.now.len() as u64);
+        self.used = self.used.saturating_sub(len);
+    }
+
+    pub(super) fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        self.alive()?;
+        let ino = self.file_at(from)?;
+        self.check_dir(parent(to))?;
+        if self.names.get(to) == Some(&Node::Dir) {
+            return Err(io::Error::new(io::ErrorKind::IsADirectory, to.to_owned()));
+        }
+        self.mutate(Op::Rename, |_| from.to_owned(), mix(hash_path(from), hash_path(to)))?;
+        if from == to {
+            return Ok(());
+        }
+        self.names.remove(from);
+        if let Some(Node::File(replaced)) = self.names.insert(to.to_owned(), Node::File(ino)) {
+            self.release(replaced);
+        }
+        self.pending.push(NameOp::Rename(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    pub(super) fn unlink(&mut self, path: &str) -> io::Result<()> {
+        self.alive()?;
+        let ino = self.file_at(path)?;
+        self.mutate(Op::Unlink, |_| path.to_owned(), hash_path(path))?;
+        self.release(ino);
+        self.names.remove(path);
+        self.pending.push(NameOp::Unlink(path.to_owned()));
+        Ok(())
+    }
+
+    pub(super) fn make_dir(&mut self, path: &str) -> io::Result<()> {
+        self.alive()?;
+        match self.names.get(path) {
+            Some(Node::Dir) => return Ok(()),
+            Some(Node::File(_)) => {
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, path.to_owned()));
+            }
+            None if path.is_empty() => return Ok(()),
+            None => {}
+        }
+        self.check_dir(parent(path))?;
+        self.mutate(Op::Create, |_| path.to_owned(), hash_path(path))?;
+        self.names.insert(path.to_owned(), Node::Dir);
+        self.pending.push(NameOp::Create(path.to_owned(), Node::Dir));
+        Ok(())
+    }
+
+    pub(super) fn sync_dir(&mut self, dir: &str) -> io::Result<()> {
+        self.alive()?;
+        self.check_dir(dir)?;
+        self.mutate(Op::SyncDir, |_| dir.to_owned(), hash_path(dir))?;
+        let mut done: Vec<bool> = self
+            .pending
+            .iter()
+            .map(|op| op.names().iter().any(|name| parent(name) == dir))
+            .collect();
+        // A rename between directories takes along what it builds on.
+        for later in (0..done.len()).rev() {
+            for earlier in 0..later {
+                if done[later] && self.pending[later].builds_on(&self.pending[earlier]) {
+                    done[earlier] = true;
+                }
+            }
+        }
+        let mut freed = Vec::new();
+        let mut rest = Vec::new();
+        for (op, done) in std::mem::take(&mut self.pending).into_iter().zip(done) {
+            if !done {
+                rest.push(op);
+                continue;
+            }
+            freed.extend(op.names().iter().filter_map(|name| self.durable_names.get(*name)));
+            if let NameOp::Create(_, node) = &op {
+                freed.push(*node);
+            }
+            op.apply(&mut self.durable_names);
+        }
+        self.pending = rest;
+        for node in freed {
+            if let Node::File(ino) = node {
+                self.collect(ino);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn lock(&mut self, path: &str) -> io::Result<()> {
+        self.alive()?;
+        if self.locks.contains(path) {
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, format!("{path} is locked")));
+        }
+        if !self.names.contains_key(path) {
+            self.create(path)?;
+        }
+        self.locks.insert(path.to_owned());
+        Ok(())
+    }
+
+    pub(super) fn len(&self, ino: Ino) -> io::Result<u64> {
+        self.alive()?;
+        Ok(self.get(ino)?.now.len() as u64)
+    }
+
+    fn counts_of(&mut self, store: bool) -> &mut OpCounts {
+        if store { &mut self.counts.store } else { &mut self.counts.log }
+    }
+
+    pub(super) fn read(&mut self, ino: Ino, offset: u64, len: usize) -> io::Result<&[u8]> {
+        self.alive()?;
+        let store = self.get(ino)?.store;
+        let counts = self.counts_of(store);
+        counts.reads += 1;
+        counts.bytes_read += len as u64;
+        let file = self.get(ino)?;
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let range = from..from.saturating_add(len);
+        file.now.get(range).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("{len} bytes at {offset} of a file of {}", file.now.len()),
+            )
+        })
+    }
+
+    pub(super) fn write(&mut self, ino: Ino, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.alive()?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let file = self.get(ino)?;
+        let (len, store, path_hash) = (file.now.len(), file.store, file.path_hash);
+        let start = usize::try_from(offset).map_err(|_| broken("offset beyond memory"))?;
+        let end = start.checked_add(data.len()).ok_or_else(|| broken("offset beyond memory"))?;
+        self.grow(len, end as u64)?;
+        let what = mix(mix(path_hash, offset), u64::from(crc32c::crc32c(data)));
+        self.mutate(Op::Write, |image| image.path_of(ino), mix(what, data.len() as u64))?;
+        let counts = self.counts_of(store);
+        counts.writes += 1;
+        counts.bytes_written += data.len() as u64;
+        let file = self.get_mut(ino)?;
+        file.touch(start.min(len) / SECTOR, (end - 1) / SECTOR);
+        if end > len {
+            file.now.resize(end, 0);
+        }
+        file.now[start..end].copy_from_slice(data);
+        Ok(())
+    }
+
+    pub(super) fn set_len(&mut self, ino: Ino, len: u64) -> io::Result<()> {
+        self.alive()?;
+        let old = self.get(ino)?.now.len();
+        let new = usize::try_from(len).map_err(|_| broken("length beyond memory"))?;
+        self.grow(old, len)?;
+        let what = mix(self.get(ino)?.path_hash, len);
+        self.mutate(Op::SetLen, |image| image.path_of(ino), what)?;
+        let file = self.get_mut(ino)?;
+        let (low, high) = (old.min(new), old.max(new));
+        if low < high {
+            file.touch(low / SECTOR, (high - 1) / SECTOR);
+        }
+        file.now.resize(new, 0);
+        self.used = self.used.saturating_sub(old.saturating_sub(new) as u64);
+        Ok(())
+    }
+
+    pub(super) fn sync(&mut self, ino: Ino) -> io::Result<()> {
+        self.alive()?;
+        let (store, path_hash) = (self.get(ino)?.store, self.get(ino)?.path_hash);
+        let done = self.mutate(Op::Sync, |image| image.path_of(ino), path_hash);
+        self.counts_of(store).syncs += u64::from(done.is_ok());
+        let blown = self.fuse == Some(0);
+        let file = self.get_mut(ino)?;
+        match &done {
+            Ok(()) => file.settle(),
+            // The cache drops its dirty marks: what is not written again may never arrive (R12).
+            Err(_) if !blown => {
+                for sector in &file.touched {
+                    file.state[*sector] = SectorState::Lost;
+                }
+            }
+            Err(_) => {}
+        }
+        done
+    }
+}
