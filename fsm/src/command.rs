@@ -1,0 +1,318 @@
+//! Commands, their envelope, and their answers. Numbers, payloads and the order of variants are
+//! frozen: entries written today are applied by every later build.
+//!
+//! An entry's command is `type: u16`, `flags: u8`, then `client: u64, sequence: u64` if flag bit 0
+//! is set, then the payload in the one bincode configuration of the project. All integers are
+//! little-endian. The other flag bits are zero; a command with one of them set comes from a newer
+//! build, and like an unknown type it stops the replica rather than being skipped.
+
+use crate::rules::{self, Rule};
+use bytes::{BufMut, Bytes, BytesMut};
+use holdfast_consensus::MemberId;
+use holdfast_consensus::codec::{self, CodecError};
+use serde::{Deserialize, Serialize};
+
+/// Numbers of the entry types. Below 1000 they are those of the feature list; from 1000 on they
+/// are Holdfast's own.
+pub mod kind {
+    /// Create a topic.
+    pub const CREATE_TOPIC: u16 = 1;
+    /// Delete a topic.
+    pub const DELETE_TOPIC: u16 = 3;
+    /// A member joins, or renews its record.
+    pub const PUT_MEMBER: u16 = 6;
+    /// Register a client session.
+    pub const REGISTER_SESSION: u16 = 1000;
+    /// Close a client session.
+    pub const CLOSE_SESSION: u16 = 1001;
+    /// Put a key.
+    pub const KV_PUT: u16 = 1010;
+    /// Compare and set a key.
+    pub const KV_CAS: u16 = 1011;
+    /// Delete a key.
+    pub const KV_DELETE: u16 = 1012;
+
+    /// Every type that this build applies, in order.
+    pub const KNOWN: [u16; 8] = [
+        CREATE_TOPIC,
+        DELETE_TOPIC,
+        PUT_MEMBER,
+        REGISTER_SESSION,
+        CLOSE_SESSION,
+        KV_PUT,
+        KV_CAS,
+        KV_DELETE,
+    ];
+    /// The newest type that this build applies. A store or snapshot whose mark is above it was
+    /// written by a newer build and is refused.
+    pub const NEWEST: u16 = KV_DELETE;
+}
+
+const FLAG_SESSION: u8 = 1;
+
+/// Names one command of one client session, so that a retry is answered with the first result.
+/// A session has one command under way at a time; sequence numbers start at 1 and rise.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SessionRef {
+    /// The session: the number that its registration was answered with.
+    pub client: u64,
+    /// The command's number within the session.
+    pub sequence: u64,
+}
+
+/// Payload of [`Command::CreateTopic`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateTopic {
+    /// Name ([`rules::topic_name`]).
+    pub name: String,
+    /// Number of partitions ([`rules::partitions`]).
+    pub partitions: u32,
+    /// How long records are kept, in milliseconds; `None` keeps them for ever.
+    pub retention_ms: Option<u64>,
+    /// Wall time at the proposer, in milliseconds since 1970.
+    pub created_at_ms: u64,
+}
+
+/// Payload of [`Command::DeleteTopic`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeleteTopic {
+    /// Name.
+    pub name: String,
+    /// Delete only this incarnation; `None` deletes whichever lives.
+    pub incarnation: Option<u64>,
+}
+
+/// Payload of [`Command::PutMember`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutMember {
+    /// The member.
+    pub member: MemberId,
+    /// Its configured node name.
+    pub name: String,
+    /// Base address of its HTTP API.
+    pub http: String,
+    /// Its build.
+    pub build: String,
+    /// The newest entry type that it applies.
+    pub newest_type: u16,
+}
+
+/// A change of the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Create a topic (type 1).
+    CreateTopic(CreateTopic),
+    /// Delete a topic, leaving a tombstone (type 3).
+    DeleteTopic(DeleteTopic),
+    /// Add a member or replace its record (type 6).
+    PutMember(PutMember),
+    /// Register a client session (type 1000).
+    RegisterSession,
+    /// Close a client session (type 1001).
+    CloseSession {
+        /// The session.
+        client: u64,
+    },
+    /// Put a key (type 1010).
+    KvPut {
+        /// The key.
+        key: Bytes,
+        /// The value.
+        value: Bytes,
+    },
+    /// Put a key if it holds the expected value (type 1011).
+    KvCas {
+        /// The key.
+        key: Bytes,
+        /// What it must hold; `None` if it must be absent.
+        expected: Option<Bytes>,
+        /// The value.
+        value: Bytes,
+    },
+    /// Delete a key (type 1012).
+    KvDelete {
+        /// The key.
+        key: Bytes,
+    },
+}
+
+impl Command {
+    /// The entry type.
+    #[must_use]
+    pub const fn kind(&self) -> u16 {
+        match self {
+            Self::CreateTopic(_) => kind::CREATE_TOPIC,
+            Self::DeleteTopic(_) => kind::DELETE_TOPIC,
+            Self::PutMember(_) => kind::PUT_MEMBER,
+            Self::RegisterSession => kind::REGISTER_SESSION,
+            Self::CloseSession { .. } => kind::CLOSE_SESSION,
+            Self::KvPut { .. } => kind::KV_PUT,
+            Self::KvCas { .. } => kind::KV_CAS,
+            Self::KvDelete { .. } => kind::KV_DELETE,
+        }
+    }
+
+    /// Checks the limits, for the API before it proposes. `apply` checks them again.
+    ///
+    /// # Errors
+    /// The [`Rule`] that is broken.
+    pub fn validate(&self) -> Result<(), Rule> {
+        match self {
+            Self::CreateTopic(c) => {
+                rules::topic_name(&c.name)?;
+                rules::partitions(c.partitions)?;
+                rules::retention(c.retention_ms)
+            }
+            Self::DeleteTopic(c) => rules::topic_name(&c.name),
+            Self::PutMember(c) => c.validate(),
+            Self::RegisterSession | Self::CloseSession { .. } => Ok(()),
+            Self::KvPut { key, value } => {
+                rules::kv_key(key)?;
+                rules::kv_value(value)
+            }
+            Self::KvCas { key, expected, value } => {
+                rules::kv_key(key)?;
+                rules::kv_value(value)?;
+                expected.as_deref().map_or(Ok(()), rules::kv_value)
+            }
+            Self::KvDelete { key } => rules::kv_key(key),
+        }
+    }
+
+    /// The bytes of an entry's command: envelope and payload.
+    ///
+    /// # Errors
+    /// [`CodecError::Unencodable`] if a field exceeds every limit.
+    pub fn encode(&self, session: Option<SessionRef>) -> Result<Bytes, CodecError> {
+        const WHAT: &str = "command";
+        let payload = match self {
+            Self::CreateTopic(c) => codec::encode(WHAT, c)?,
+            Self::DeleteTopic(c) => codec::encode(WHAT, c)?,
+            Self::PutMember(c) => codec::encode(WHAT, c)?,
+            Self::RegisterSession => Vec::new(),
+            Self::CloseSession { client } => codec::encode(WHAT, client)?,
+            Self::KvPut { key, value } => codec::encode(WHAT, &(key, value))?,
+            Self::KvCas { key, expected, value } => codec::encode(WHAT, &(key, expected, value))?,
+            Self::KvDelete { key } => codec::encode(WHAT, key)?,
+        };
+        let mut out = BytesMut::with_capacity(19 + payload.len());
+        out.put_u16_le(self.kind());
+        match session {
+            None => out.put_u8(0),
+            Some(session) => {
+                out.put_u8(FLAG_SESSION);
+                out.put_u64_le(session.client);
+                out.put_u64_le(session.sequence);
+            }
+        }
+        out.put_slice(&payload);
+        Ok(out.freeze())
+    }
+}
+
+impl PutMember {
+    fn validate(&self) -> Result<(), Rule> {
+        let fits = self.member != MemberId::default()
+            && (1..=rules::MEMBER_NAME_MAX).contains(&self.name.len())
+            && self.http.len() <= rules::MEMBER_TEXT_MAX
+            && self.build.len() <= rules::MEMBER_TEXT_MAX;
+        fits.then_some(()).ok_or(Rule::Member)
+    }
+}
+
+/// The envelope of a command, its payload still encoded.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Envelope<'a> {
+    /// The entry type; one of [`kind::KNOWN`].
+    pub kind: u16,
+    /// The session that the command belongs to, if any.
+    pub session: Option<SessionRef>,
+    payload: &'a [u8],
+}
+
+/// Why an envelope could not be opened.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum EnvelopeFault {
+    /// A type or flag that this build does not know: a newer build wrote it. Stop, never skip.
+    Unknown {
+        /// The type.
+        kind: u16,
+    },
+    /// Too short: no build wrote it. A result, the same on every replica.
+    Malformed,
+}
+
+impl<'a> Envelope<'a> {
+    /// Opens the envelope.
+    ///
+    /// # Errors
+    /// [`EnvelopeFault`].
+    pub fn open(bytes: &'a [u8]) -> Result<Self, EnvelopeFault> {
+        let (kind, rest) = bytes.split_first_chunk::<2>().ok_or(EnvelopeFault::Malformed)?;
+        let kind = u16::from_le_bytes(*kind);
+        if kind::KNOWN.binary_search(&kind).is_err() {
+            return Err(EnvelopeFault::Unknown { kind });
+        }
+        let (flags, rest) = rest.split_first().ok_or(EnvelopeFault::Malformed)?;
+        match *flags {
+            0 => Ok(Self { kind, session: None, payload: rest }),
+            FLAG_SESSION => {
+                let (client, rest) =
+                    rest.split_first_chunk::<8>().ok_or(EnvelopeFault::Malformed)?;
+                let (sequence, payload) =
+                    rest.split_first_chunk::<8>().ok_or(EnvelopeFault::Malformed)?;
+                let session = SessionRef {
+                    client: u64::from_le_bytes(*client),
+                    sequence: u64::from_le_bytes(*sequence),
+                };
+                Ok(Self { kind, session: Some(session), payload })
+            }
+            _ => Err(EnvelopeFault::Unknown { kind }),
+        }
+    }
+
+    /// Decodes the payload.
+    ///
+    /// # Errors
+    /// [`CodecError`]; the same on every replica, hence a result.
+    pub fn command(&self) -> Result<Command, CodecError> {
+        const WHAT: &str = "command";
+        let payload = self.payload;
+        Ok(match self.kind {
+            kind::CREATE_TOPIC => Command::CreateTopic(codec::decode(WHAT, payload)?),
+            kind::DELETE_TOPIC => Command::DeleteTopic(codec::decode(WHAT, payload)?),
+            kind::PUT_MEMBER => Command::PutMember(codec::decode(WHAT, payload)?),
+            kind::REGISTER_SESSION => {
+                codec::decode::<()>(WHAT, payload)?;
+                Command::RegisterSession
+            }
+            kind::CLOSE_SESSION => Command::CloseSession { client: codec::decode(WHAT, payload)? },
+            kind::KV_PUT => {
+                let (key, value) = codec::decode(WHAT, payload)?;
+                Command::KvPut { key, value }
+            }
+            kind::KV_CAS => {
+                let (key, expected, value) = codec::decode(WHAT, payload)?;
+                Command::KvCas { key, expected, value }
+            }
+            kind::KV_DELETE => Command::KvDelete { key: codec::decode(WHAT, payload)? },
+            other => unreachable!("type {other} passed the check of the envelope"),
+        })
+    }
+}
+
+/// Decodes a whole command, for forensics and tests.
+///
+/// # Errors
+/// The envelope's fault in words, or the codec's.
+pub fn decode(bytes: &[u8]) -> Result<(Option<SessionRef>, Command), CodecError> {
+    const WHAT: &str = "command";
+    let envelope = Envelope::open(bytes).map_err(|fault| CodecError::Malformed {
+        what: WHAT,
+        why: match fault {
+            EnvelopeFault::Unknown { kind } => format!("type {kind} or its flags are unknown"),
+            EnvelopeFault::Malformed => "the envelope is cut short".to_owned(),
+        },
+    })?;
+    Ok((envelope.session, envelope.command()?))
+}

@@ -1,0 +1,371 @@
+//! One open store file: create, open, read, commit.
+
+use crate::backend::{Backend, Gate};
+use crate::digest::record_hash;
+use crate::header::{HEADER_KEY, Header, HeaderFault};
+use crate::records::{Counts, Record, TableId};
+use crate::rows::{ROWS, Rows, decode};
+use holdfast_consensus::fault::StoreFault;
+use holdfast_consensus::{ClusterId, LogId};
+use holdfast_log::disk::{Disk, DiskFile, Mode};
+use redb::{
+    Builder, Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase,
+    ReadableTableMetadata, TableError, WriteTransaction,
+};
+use std::io;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Directory of the store, below the root of the disk.
+pub const STORE_DIR: &str = "store";
+/// The live store. It exists only once it is complete: a new or restored one is made beside it
+/// and renamed.
+pub const STORE_FILE: &str = "store/meta.redb";
+/// A store under construction.
+pub(crate) const NEW_FILE: &str = "store/new.redb";
+
+/// Stores with at most this many rows are walked whole when they are opened; larger ones get the
+/// cheap check (checksum of the header, number of rows).
+const WALK_AT_OPEN_ROWS: u64 = 4096;
+
+/// How a store is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// The cluster that the store must belong to.
+    pub cluster: ClusterId,
+    /// Recovery epoch of the log that feeds it.
+    pub epoch: u64,
+    /// The Raft group.
+    pub group: u64,
+    /// Memory for cached pages, in bytes.
+    pub cache_bytes: usize,
+    /// Write zeros over new blocks when the file grows, so that a full disk shows before pages
+    /// are written there.
+    pub reserve: bool,
+}
+
+impl StoreOptions {
+    /// The settings of a real node: 64 MiB of cache, blocks reserved.
+    #[must_use]
+    pub const fn new(cluster: ClusterId, epoch: u64) -> Self {
+        Self { cluster, epoch, group: 0, cache_bytes: 64 << 20, reserve: true }
+    }
+
+    /// The settings of a small state on a simulated disk: 1 MiB of cache.
+    #[must_use]
+    pub const fn small(cluster: ClusterId, epoch: u64) -> Self {
+        Self { cluster, epoch, group: 0, cache_bytes: 1 << 20, reserve: false }
+    }
+}
+
+/// Why a store was not opened. Every byte of it is as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum OpenError {
+    /// It belongs to another cluster.
+    #[error(
+        "the store {STORE_FILE} belongs to cluster {found}, not to {expected}; point this node at its own data directory, or at an empty one"
+    )]
+    OtherCluster {
+        /// The cluster in the store.
+        found: ClusterId,
+        /// The cluster wanted.
+        expected: ClusterId,
+    },
+    /// It belongs to another recovery epoch or group.
+    #[error(
+        "the store {STORE_FILE} belongs to recovery epoch {epoch} and group {group}, not to {wanted_epoch} and {wanted_group}; point this node at its own data directory, or at an empty one"
+    )]
+    OtherEpoch {
+        /// The epoch in the store.
+        epoch: u64,
+        /// The group in the store.
+        group: u64,
+        /// The epoch wanted.
+        wanted_epoch: u64,
+        /// The group wanted.
+        wanted_group: u64,
+    },
+    /// A newer build wrote it.
+    #[error("the store {STORE_FILE} was {0}")]
+    Newer(HeaderFault),
+    /// Its content contradicts itself: it must not be used.
+    #[error("the store {STORE_FILE} cannot be trusted: {0}")]
+    Untrusted(String),
+    /// The disk failed.
+    #[error(transparent)]
+    Disk(StoreFault),
+}
+
+impl From<OpenError> for StoreFault {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Disk(fault) => fault,
+            other => Self::Untrusted(other.to_string()),
+        }
+    }
+}
+
+impl From<StoreFault> for OpenError {
+    fn from(fault: StoreFault) -> Self {
+        match fault {
+            StoreFault::Untrusted(why) => Self::Untrusted(why),
+            other => Self::Disk(other),
+        }
+    }
+}
+
+/// Turns an error of the disk into a fault.
+pub(crate) fn disk_fault(what: &str, error: &io::Error) -> StoreFault {
+    let detail = format!("{what}: {error}");
+    match error.kind() {
+        io::ErrorKind::StorageFull => StoreFault::Full { detail },
+        _ => StoreFault::Poisoned { detail },
+    }
+}
+
+/// One open store file. Sealed before it closes (see [`crate::backend`]).
+#[derive(Debug)]
+pub(crate) struct Store {
+    db: Database,
+    gate: Arc<Gate>,
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // redb writes when it is dropped; only checkpoints may make effects durable.
+        self.gate.seal();
+    }
+}
+
+impl Store {
+    /// Makes a new store at `path` with this header, durably but for the directory entry.
+    pub(crate) fn create<D: Disk>(
+        disk: &D,
+        path: &str,
+        options: &StoreOptions,
+        header: &mut Header,
+    ) -> Result<Self, StoreFault> {
+        let file = disk
+            .open(path, Mode::CreateNew)
+            .map_err(|e| disk_fault(&format!("create {path}"), &e))?;
+        let store = Self::with_file(file, options)?;
+        let txn = store.begin(false)?;
+        Rows::open(&txn, &store.gate, header)?.finish(header)?;
+        store.commit(txn)?;
+        Ok(store)
+    }
+
+    /// Opens the store at `path` for writing. An unclean end is repaired.
+    pub(crate) fn open<D: Disk>(
+        disk: &D,
+        path: &str,
+        options: &StoreOptions,
+    ) -> Result<Self, StoreFault> {
+        let file =
+            disk.open(path, Mode::Write).map_err(|e| disk_fault(&format!("open {path}"), &e))?;
+        let empty = file.is_empty().map_err(|e| disk_fault(&format!("length of {path}"), &e))?;
+        if empty {
+            // redb would take it for a store to be created.
+            return Err(StoreFault::Untrusted(format!("{path} has no content")));
+        }
+        Self::with_file(file, options)
+    }
+
+    fn with_file<F: DiskFile>(file: F, options: &StoreOptions) -> Result<Self, StoreFault> {
+        let gate = Arc::new(Gate::default());
+        let backend = Backend::new(file, Arc::clone(&gate), options.reserve);
+        let db = Builder::new()
+            .set_cache_size(options.cache_bytes)
+            .create_with_backend(backend)
+            .map_err(|e| gate.fault("open the store", e))?;
+        Ok(Self { db, gate })
+    }
+
+    /// Reads the header of the store at `path` and checks it against itself and the options,
+    /// without writing a byte.
+    pub(crate) fn inspect<D: Disk>(
+        disk: &D,
+        path: &str,
+        options: &StoreOptions,
+    ) -> Result<Header, OpenError> {
+        let file =
+            disk.open(path, Mode::Read).map_err(|e| disk_fault(&format!("open {path}"), &e))?;
+        let gate = Arc::new(Gate::default());
+        let backend = Backend::new(file, Arc::clone(&gate), false);
+        let db = Builder::new()
+            .set_cache_size(options.cache_bytes)
+            .open_read_only_with_backend(backend)
+            .map_err(|e| match e {
+                redb::DatabaseError::RepairAborted => {
+                    OpenError::Untrusted("its last checkpoint is not complete".to_owned())
+                }
+                other => gate.fault("inspect the store", other).into(),
+            })?;
+        let txn = db.begin_read().map_err(|e| gate.fault("inspect the store", e))?;
+        let reader = Reader::new(&txn, gate)?;
+        reader.header.check(options)?;
+        reader.check_cheaply()?;
+        Ok(reader.header)
+    }
+
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    /// Begins a write transaction; `durable` ones are checkpoints.
+    pub(crate) fn begin(&self, in_memory: bool) -> Result<WriteTransaction, StoreFault> {
+        let mut txn =
+            self.db.begin_write().map_err(|e| self.gate.fault("begin a transaction", e))?;
+        if in_memory {
+            txn.set_durability(Durability::None)
+                .map_err(|e| self.gate.fault("begin a transaction", e))?;
+        } else {
+            // Saves the allocator state: opening after an unclean end is then cheap (R20, R21).
+            txn.set_quick_repair(true);
+        }
+        Ok(txn)
+    }
+
+    pub(crate) fn commit(&self, txn: WriteTransaction) -> Result<(), StoreFault> {
+        txn.commit().map_err(|e| self.gate.fault("commit", e))
+    }
+
+    /// A consistent reader of the state as it is now.
+    pub(crate) fn read(&self) -> Result<Reader, StoreFault> {
+        let txn = self.db.begin_read().map_err(|e| self.gate.fault("begin a read", e))?;
+        Ok(Reader::new(&txn, Arc::clone(&self.gate))?)
+    }
+}
+
+impl Header {
+    /// Checks that the state is the one that is wanted.
+    fn check(&self, options: &StoreOptions) -> Result<(), OpenError> {
+        if self.cluster != options.cluster {
+            return Err(OpenError::OtherCluster { found: self.cluster, expected: options.cluster });
+        }
+        if (self.epoch, self.group) != (options.epoch, options.group) {
+            return Err(OpenError::OtherEpoch {
+                epoch: self.epoch,
+                group: self.group,
+                wanted_epoch: options.epoch,
+                wanted_group: options.group,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl From<HeaderFault> for OpenError {
+    fn from(fault: HeaderFault) -> Self {
+        match fault {
+            HeaderFault::Damaged(why) => Self::Untrusted(why),
+            newer => Self::Newer(newer),
+        }
+    }
+}
+
+/// One read transaction: header and records from the same moment (R24).
+pub(crate) struct Reader {
+    table: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    gate: Arc<Gate>,
+    pub(crate) header: Header,
+}
+
+impl Reader {
+    fn new(txn: &ReadTransaction, gate: Arc<Gate>) -> Result<Self, OpenError> {
+        let table = txn.open_table(ROWS).map_err(|e| match e {
+            TableError::Storage(e) => OpenError::from(gate.fault("open the store's map", e)),
+            other => OpenError::Untrusted(other.to_string()),
+        })?;
+        let row = table.get(HEADER_KEY.as_slice()).map_err(|e| gate.fault("read the header", e))?;
+        let row = row.ok_or_else(|| OpenError::Untrusted("it has no header".to_owned()))?;
+        let header = Header::decode(row.value())?;
+        drop(row);
+        Ok(Self { table, gate, header })
+    }
+
+    pub(crate) fn get<R: Record>(&self, key: &[u8]) -> Result<Option<R>, StoreFault> {
+        debug_assert_eq!(key.first(), Some(&(R::TABLE as u8)));
+        let found = self.table.get(key).map_err(|e| self.gate.fault("read a record", e))?;
+        found.map(|guard| decode(guard.value())).transpose()
+    }
+
+    /// Visits records from `from` on (inclusive) in key order, header and all tables, until
+    /// `visit` says stop.
+    pub(crate) fn walk(
+        &self,
+        from: &[u8],
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<Walk, StoreFault>,
+    ) -> Result<(), StoreFault> {
+        let range =
+            self.table.range::<&[u8]>(from..).map_err(|e| self.gate.fault("scan the map", e))?;
+        for row in range {
+            let (key, value) = row.map_err(|e| self.gate.fault("scan the map", e))?;
+            if visit(key.value(), value.value())? == Walk::Stop {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Digest and counts, recomputed from every record.
+    pub(crate) fn recompute(&self) -> Result<(u128, Counts), StoreFault> {
+        let mut digest = 0u128;
+        let mut counts = Counts::default();
+        self.walk(&[], |key, value| {
+            if key == HEADER_KEY {
+                return Ok(Walk::On);
+            }
+            let table = key.first().copied().and_then(TableId::from_number);
+            let table = table.ok_or_else(|| {
+                StoreFault::Untrusted(format!("it holds a record under the strange key {key:?}"))
+            })?;
+            digest = digest.wrapping_add(record_hash(table as u8, &key[1..], value));
+            counts.0[table.position()] += 1;
+            Ok(Walk::On)
+        })?;
+        Ok((digest, counts))
+    }
+
+    /// Checks header against records, record by record.
+    pub(crate) fn verify(&self) -> Result<(), StoreFault> {
+        let (digest, counts) = self.recompute()?;
+        let header = &self.header;
+        if (digest, counts) != (header.digest, header.counts) {
+            return Err(StoreFault::Untrusted(format!(
+                "at entry {} its header says digest {:032x} and rows {:?}, its records say {digest:032x} and {:?}",
+                header.last, header.digest, header.counts.0, counts.0,
+            )));
+        }
+        Ok(())
+    }
+
+    /// The part of [`Reader::verify`] that is affordable at every open.
+    pub(crate) fn check_cheaply(&self) -> Result<(), StoreFault> {
+        let rows = self.table.len().map_err(|e| self.gate.fault("count the rows", e))?;
+        let expected = self.header.counts.total() + 1;
+        if rows != expected {
+            return Err(StoreFault::Untrusted(format!(
+                "at entry {} its header counts {expected} rows, and it holds {rows}",
+                self.header.last,
+            )));
+        }
+        if rows <= WALK_AT_OPEN_ROWS { self.verify() } else { Ok(()) }
+    }
+}
+
+/// What a walk does next.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Walk {
+    On,
+    Stop,
+}
+
+/// The last entry of a header, for facts.
+impl Header {
+    /// True if nothing was ever applied.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.last == LogId::default()
+    }
+}
