@@ -3,8 +3,9 @@
 //!
 //! An entry's command is `type: u16`, `flags: u8`, then `client: u64, sequence: u64` if flag bit 0
 //! is set, then the payload in the one bincode configuration of the project. All integers are
-//! little-endian. The other flag bits are zero; a command with one of them set comes from a newer
-//! build, and like an unknown type it stops the replica rather than being skipped.
+//! little-endian. The other flag bits are zero for the types of today, for ever: a build that needs
+//! more of them takes new type numbers, so that an older one stops at the entry instead of reading
+//! it in its own way. A known type with another flag is undecodable, which is a result.
 
 use crate::rules::{self, Rule};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -233,12 +234,12 @@ pub struct Envelope<'a> {
 /// Why an envelope could not be opened.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum EnvelopeFault {
-    /// A type or flag that this build does not know: a newer build wrote it. Stop, never skip.
+    /// A type that this build does not know: a newer build wrote it. Stop, never skip.
     Unknown {
         /// The type.
         kind: u16,
     },
-    /// Too short: no build wrote it. A result, the same on every replica.
+    /// Too short, or with a strange flag: no build wrote it. A result, the same on every replica.
     Malformed,
 }
 
@@ -267,7 +268,7 @@ impl<'a> Envelope<'a> {
                 };
                 Ok(Self { kind, session: Some(session), payload })
             }
-            _ => Err(EnvelopeFault::Unknown { kind }),
+            _ => Err(EnvelopeFault::Malformed),
         }
     }
 
@@ -310,8 +311,10 @@ pub fn decode(bytes: &[u8]) -> Result<(Option<SessionRef>, Command), CodecError>
     let envelope = Envelope::open(bytes).map_err(|fault| CodecError::Malformed {
         what: WHAT,
         why: match fault {
-            EnvelopeFault::Unknown { kind } => format!("type {kind} or its flags are unknown"),
-            EnvelopeFault::Malformed => "the envelope is cut short".to_owned(),
+            EnvelopeFault::Unknown { kind } => format!("type {kind} is unknown"),
+            EnvelopeFault::Malformed => {
+                "the envelope is cut short or has a strange flag".to_owned()
+            }
         },
     })?;
     Ok((envelope.session, envelope.command()?))
