@@ -1,7 +1,8 @@
 //! The plain values of consensus: terms, indexes, identities, entries, configurations.
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -162,7 +163,36 @@ pub struct Membership {
     /// Members that receive the log but do not vote.
     pub learners: Vec<MemberId>,
     /// The configured node name of every member.
+    #[serde(deserialize_with = "ascending_names")]
     pub names: BTreeMap<MemberId, String>,
+}
+
+/// Reads a map whose keys must ascend, so that one configuration has one encoding.
+fn ascending_names<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<BTreeMap<MemberId, String>, D::Error> {
+    struct Ascending;
+
+    impl<'de> Visitor<'de> for Ascending {
+        type Value = BTreeMap<MemberId, String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("names in ascending order of member ids")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut names = BTreeMap::new();
+            while let Some((id, name)) = map.next_entry()? {
+                if names.last_key_value().is_some_and(|(last, _)| *last >= id) {
+                    return Err(A::Error::custom("names out of order"));
+                }
+                names.insert(id, name);
+            }
+            Ok(names)
+        }
+    }
+
+    from.deserialize_map(Ascending)
 }
 
 impl Membership {

@@ -29,7 +29,9 @@ use crate::types::{
     TransferId,
 };
 use bytes::{BufMut, Bytes, BytesMut};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
 use thiserror::Error;
 
 /// Length of a frame header in bytes.
@@ -98,7 +100,7 @@ pub enum FrameError {
         /// The version found.
         theirs: u16,
     },
-    /// An unknown kind, or bits that must be zero.
+    /// An unknown kind.
     #[error("unknown frame kind {0}")]
     Kind(u8),
     /// Longer than allowed.
@@ -136,8 +138,11 @@ pub fn body_len(header: &[u8; FRAME_HEADER]) -> Result<usize, FrameError> {
     if theirs != FRAME_VERSION {
         return Err(FrameError::Version { theirs });
     }
-    if FrameKind::from_byte(header[6]).is_none() || header[7] != 0 {
+    if FrameKind::from_byte(header[6]).is_none() {
         return Err(FrameError::Kind(header[6]));
+    }
+    if header[7] != 0 {
+        return Err(FrameError::Malformed("reserved byte of the header is not zero"));
     }
     let len = le_u32(header, 56) as usize;
     if len > FRAME_BODY_MAX { Err(FrameError::TooLong { len }) } else { Ok(len) }
@@ -232,6 +237,7 @@ enum Head {
         prev: LogId,
         commit: Index,
         own: bool,
+        #[serde(deserialize_with = "bounded_entries")]
         entries: Vec<EntryHead>,
     },
     AppendReply {
@@ -289,6 +295,36 @@ enum BodyHead {
     Membership(Membership),
 }
 
+/// Reads entry heads and stops at [`ENTRIES_MAX`]: a head takes several times its encoded size in
+/// memory, so counting them afterwards would be too late.
+fn bounded_entries<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<EntryHead>, D::Error> {
+    struct Bounded;
+
+    impl<'de> Visitor<'de> for Bounded {
+        type Value = Vec<EntryHead>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {ENTRIES_MAX} entries")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            if let Some(claimed) = seq.size_hint().filter(|n| *n > ENTRIES_MAX) {
+                return Err(A::Error::invalid_length(claimed, &self));
+            }
+            let mut heads = Vec::new();
+            while let Some(head) = seq.next_element()? {
+                if heads.len() == ENTRIES_MAX {
+                    return Err(A::Error::invalid_length(ENTRIES_MAX + 1, &self));
+                }
+                heads.push(head);
+            }
+            Ok(heads)
+        }
+    }
+
+    from.deserialize_seq(Bounded)
+}
+
 fn entry_head(entry: &Entry) -> Result<EntryHead, FrameError> {
     let body = match &entry.body {
         Body::Blank => BodyHead::Blank,
@@ -329,6 +365,12 @@ pub fn encode_message(message: &Message) -> Result<Bytes, FrameError> {
         Message::ReadIndex { ticket, within } => Head::ReadIndex { ticket, within },
         Message::ReadIndexReply { ticket, result } => Head::ReadIndexReply { ticket, result },
         Message::Append { term, round, prev, commit, commit_own_term, entries } => {
+            let follows = entries.first().is_none_or(|first| {
+                first.term >= prev.term && Some(first.index.0) == prev.index.0.checked_add(1)
+            });
+            if !follows || entries.len() > ENTRIES_MAX {
+                return Err(FrameError::Malformed("entries do not follow, or are too many"));
+            }
             let entries = entries.iter().map(entry_head).collect::<Result<_, _>>()?;
             Head::Append { term, round, prev, commit, own: commit_own_term, entries }
         }
@@ -417,9 +459,6 @@ fn decode_entries(
     heads: Vec<EntryHead>,
     rest: &mut Bytes,
 ) -> Result<Entries, FrameError> {
-    if heads.len() > ENTRIES_MAX {
-        return Err(FrameError::Malformed("too many entries"));
-    }
     let mut index = prev.index;
     let mut entries = Vec::with_capacity(heads.len());
     for head in heads {
