@@ -120,6 +120,12 @@ pub enum Input {
         /// True while it cannot.
         low: bool,
     },
+    /// Hand leadership to this voter, if this replica leads: within one election timeout it is
+    /// asked to stand as soon as it holds the whole log; proposals are refused meanwhile.
+    Transfer {
+        /// The voter.
+        to: MemberId,
+    },
 }
 
 /// Something the world must do.

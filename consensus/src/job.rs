@@ -171,7 +171,8 @@ pub enum LogResult {
 
 /// Work on the state machine.
 pub enum ApplyJob<L: LogStore, M: StateMachine> {
-    /// Apply `from..=to`: what is cached comes from memory, the rest from the log.
+    /// Apply from `from` on, up to `to`, in one transaction: as far as the log reader goes in one
+    /// read, or, if the first entry is cached, what is cached.
     Entries {
         /// First index.
         from: Index,
@@ -197,7 +198,7 @@ pub enum ApplyJob<L: LogStore, M: StateMachine> {
     Reopen,
 }
 
-/// Most weight that one step of an apply job reads from the log.
+/// Most weight that one apply job reads from the log.
 const APPLY_READ_BYTES: usize = 4 << 20;
 
 impl<L: LogStore, M: StateMachine> ApplyJob<L, M> {
@@ -222,20 +223,16 @@ impl<L: LogStore, M: StateMachine> ApplyJob<L, M> {
         let mut pinned = None;
         let mut restore = None;
         let applied = match self {
-            Self::Entries { mut from, to, cached, reader } => {
-                let mut applied = machine.applied();
-                while from <= to {
-                    let cached_from = cached.first().map_or(to.next(), |id| id.index);
-                    let piece = if from >= cached_from {
-                        cached.starting_at(from)
-                    } else {
-                        reader.read(from, to.min(cached_from.prev()), APPLY_READ_BYTES)?
-                    };
-                    let Some(last) = piece.last() else { break };
-                    applied = machine.apply(&piece, &mut replies)?;
-                    from = last.index.next();
-                }
-                applied
+            Self::Entries { from, to, cached, reader } => {
+                // One piece, so one transaction: a fault later on loses no reply of an earlier
+                // piece, and the driver hands out the next one.
+                let cached_from = cached.first().map_or(to.next(), |id| id.index);
+                let piece = if from >= cached_from {
+                    cached.starting_at(from)
+                } else {
+                    reader.read(from, to.min(cached_from.prev()), APPLY_READ_BYTES)?
+                };
+                machine.apply(&piece, &mut replies)?
             }
             Self::Checkpoint => machine.checkpoint()?,
             Self::Pin => {
@@ -295,6 +292,8 @@ pub enum SideJob<L: LogStore, M: StateMachine> {
     Build {
         /// The content.
         image: M::Image,
+        /// Offset of the image's next chunk: below the writer's in a resumed file.
+        at: u64,
         /// The file.
         writer: SnapWriter<L>,
         /// Where.
@@ -412,12 +411,18 @@ impl<L: LogStore, M: StateMachine> SideJob<L, M> {
             }
             Self::BuildBegin { meta, image, snapshots } => {
                 let writer = snapshots.create(&meta)?;
-                SideDone::More(Self::Build { image, writer, snapshots })
+                SideDone::More(Self::Build { image, at: 0, writer, snapshots })
             }
-            Self::Build { mut image, mut writer, snapshots } => match image.next_chunk()? {
+            Self::Build { mut image, at, mut writer, snapshots } => match image.next_chunk()? {
                 Some(chunk) => {
-                    writer.put_chunk(writer.offset(), &chunk)?;
-                    SideDone::More(Self::Build { image, writer, snapshots })
+                    // Equal labels mean equal images, so what a resumed file holds is skipped.
+                    let held = usize::try_from(writer.offset().saturating_sub(at));
+                    let news = chunk.get(held.unwrap_or(usize::MAX)..).unwrap_or_default();
+                    if !news.is_empty() {
+                        writer.put_chunk(writer.offset(), news)?;
+                    }
+                    let at = at + chunk.len() as u64;
+                    SideDone::More(Self::Build { image, at, writer, snapshots })
                 }
                 None => SideDone::Published(snapshots.publish(writer)?),
             },

@@ -1,0 +1,297 @@
+//! The apply lane: committed entries into the state machine, checkpoints, and a store that fails.
+
+use super::Replica;
+use super::receive::Install;
+use crate::event::Event;
+use crate::fault::{StopReason, StoreFault};
+use crate::io::Input;
+use crate::job::{ApplyDone, ApplyJob, Job};
+use crate::traits::{Applied, LogStore, StateMachine};
+use crate::types::{Index, Micros};
+
+/// Most entries and weight of one apply transaction.
+const APPLY_ENTRIES: u64 = 4096;
+const APPLY_BYTES: usize = 4 << 20;
+/// Pause before a failed store is reopened; doubles up to [`RETRY_MAX`] (R21).
+const RETRY_AFTER: Micros = 100_000;
+const RETRY_MAX: Micros = 5_000_000;
+
+/// The job that is out.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Out {
+    Entries { weight: u64 },
+    Checkpoint,
+    Pin,
+    Restore,
+    Adopt,
+    Reopen,
+}
+
+/// A store that failed, from the first fault until it has got past it.
+struct Trouble {
+    fault: StoreFault,
+    /// When it began.
+    since: Micros,
+    /// When the next attempt is due; `None` while one is under way.
+    at: Option<Micros>,
+    delay: Micros,
+    /// True if the store must be reopened first.
+    reopen: bool,
+    /// It ends when this has been applied ...
+    goal: Index,
+    /// ... and, if the fault came from another kind of work, when that has succeeded.
+    work: Out,
+}
+
+pub(super) struct ApplyLane {
+    out: Option<Out>,
+    pub(super) applied: Applied,
+    /// Highest index that anything was ever answered from: a store that came back with less
+    /// serves nothing until it is there again (R21).
+    pub(super) floor: Index,
+    trouble: Option<Trouble>,
+    /// Weight applied since the last checkpoint.
+    unsaved: u64,
+    /// When the first entry behind the last checkpoint was applied.
+    unsaved_since: Option<Micros>,
+    /// A checkpoint is wanted whatever the budget says.
+    pub(super) checkpoint_wanted: bool,
+}
+
+impl ApplyLane {
+    pub(super) fn new(applied: Applied) -> Self {
+        Self {
+            out: None,
+            applied,
+            floor: applied.last.index,
+            trouble: None,
+            unsaved: 0,
+            unsaved_since: None,
+            checkpoint_wanted: false,
+        }
+    }
+
+    /// True if reads at this index may be served.
+    pub(super) fn covers(&self, index: Index) -> bool {
+        self.applied.last.index >= index.max(self.floor)
+    }
+
+    pub(super) fn idle(&self) -> bool {
+        self.out.is_none()
+    }
+
+    pub(super) fn troubled(&self) -> Option<&StoreFault> {
+        self.trouble.as_ref().map(|t| &t.fault)
+    }
+}
+
+impl<L: LogStore, M: StateMachine> Replica<L, M> {
+    /// When the apply lane wants to be looked at again.
+    pub(super) fn apply_deadline(&self) -> Option<Micros> {
+        if !self.apply.idle() {
+            return None;
+        }
+        if let Some(trouble) = &self.apply.trouble {
+            return trouble.at;
+        }
+        let saved = self.core.durable().index >= self.apply.applied.last.index;
+        let due = self.apply.unsaved_since.map(|at| at + self.config.checkpoint_after);
+        due.filter(|_| saved && self.apply.applied.durable < self.apply.applied.last)
+    }
+
+    /// Hands out the next apply job.
+    pub(super) fn pump_apply(&mut self) {
+        if !self.apply.idle() {
+            return;
+        }
+        if let Some(trouble) = &mut self.apply.trouble {
+            match trouble.at {
+                Some(at) if at > self.now => return,
+                Some(_) => trouble.at = None,
+                None => {}
+            }
+            if std::mem::take(&mut trouble.reopen) {
+                return self.apply_job(Out::Reopen, ApplyJob::Reopen);
+            }
+        }
+        if self.pump_install() {
+            return;
+        }
+        if self.checkpoint_due() {
+            self.apply.checkpoint_wanted = false;
+            return self.apply_job(Out::Checkpoint, ApplyJob::Checkpoint);
+        }
+        if self.snapshot_due() {
+            self.build.pinning();
+            return self.apply_job(Out::Pin, ApplyJob::Pin);
+        }
+        self.pump_entries();
+    }
+
+    fn apply_job(&mut self, out: Out, job: ApplyJob<L, M>) {
+        self.apply.out = Some(out);
+        self.run(Job::Apply(job));
+    }
+
+    /// Begins a second store for a snapshot.
+    pub(super) fn run_restore(&mut self, meta: crate::types::SnapshotMeta) {
+        self.apply_job(Out::Restore, ApplyJob::Restore { meta });
+    }
+
+    /// Swaps a restored store in.
+    pub(super) fn run_adopt(&mut self, restored: M::Restore) {
+        self.apply_job(Out::Adopt, ApplyJob::Adopt(restored));
+    }
+
+    /// R22: only what the log holds durably may become durable in the store.
+    fn checkpoint_due(&self) -> bool {
+        let lane = &self.apply;
+        let behind = lane.applied.durable < lane.applied.last;
+        let retried = lane
+            .trouble
+            .as_ref()
+            .is_some_and(|t| t.work == Out::Checkpoint && lane.applied.last.index >= t.goal);
+        let budget = lane.unsaved >= self.config.checkpoint_bytes
+            || lane.unsaved_since.is_some_and(|at| at + self.config.checkpoint_after <= self.now);
+        behind
+            && (budget || lane.checkpoint_wanted || retried)
+            && self.core.durable().index >= lane.applied.last.index
+    }
+
+    fn pump_entries(&mut self) {
+        let from = self.apply.applied.last.index.next();
+        let commit = self.core.commit();
+        // Entries below the log's first were compacted or lie in a snapshot: an install brings
+        // them, and nothing behind it is applied before.
+        if from > commit || from < self.core.first() {
+            return;
+        }
+        let to = commit.min(Index(from.0 + APPLY_ENTRIES - 1));
+        let mut cached = self.core.cached(from, to);
+        if cached.first().is_some_and(|first| first.index == from) {
+            cached = cached.within(APPLY_BYTES);
+        }
+        let weight = cached.weight() as u64;
+        let reader = self.reader.clone();
+        self.apply_job(Out::Entries { weight }, ApplyJob::Entries { from, to, cached, reader });
+    }
+
+    pub(super) fn on_apply_done(&mut self, result: Result<ApplyDone<M>, StoreFault>) {
+        let Some(out) = self.apply.out.take() else { return self.mark("unexpected-apply") };
+        match result {
+            Ok(done) => self.on_applied(out, done),
+            Err(fault) => self.on_store_fault(out, fault),
+        }
+    }
+
+    fn on_applied(&mut self, out: Out, done: ApplyDone<M>) {
+        let before = self.apply.applied;
+        self.apply.applied = done.applied;
+        let through = done.applied.last;
+        match out {
+            Out::Entries { weight } => {
+                self.apply.unsaved += weight;
+                self.apply.unsaved_since.get_or_insert(self.now);
+            }
+            Out::Checkpoint => {
+                self.apply.unsaved = 0;
+                self.apply.unsaved_since = None;
+                self.observe(Event::Checkpointed { through: done.applied.durable.index });
+            }
+            Out::Pin => self.on_pinned(done.pinned),
+            Out::Restore => self.on_restore_begun(done.restore),
+            Out::Adopt => self.on_adopted(through),
+            Out::Reopen => {
+                let fault = self.apply.troubled().map(ToString::to_string).unwrap_or_default();
+                self.apply.unsaved = 0;
+                self.apply.unsaved_since = None;
+                self.abandon_restore();
+                self.observe(Event::StoreReopened { fault, applied: through.index });
+            }
+        }
+        self.note_progress(out);
+        if through > before.last {
+            let skipped = done.applied.skipped.saturating_sub(before.skipped);
+            self.observe(Event::Applied { through, digest: done.applied.digest, skipped });
+            self.feed(Input::Applied { through: through.index });
+        }
+        if out != Out::Reopen {
+            self.answer_applied(done.replies);
+        }
+    }
+
+    /// Ends the trouble once the store has got past what it failed at.
+    fn note_progress(&mut self, out: Out) {
+        let applied = self.apply.applied.last.index;
+        let installed = applied.next() >= self.core.first();
+        let past = |t: &Trouble| {
+            let done = match t.work {
+                Out::Restore | Out::Adopt => installed,
+                Out::Checkpoint => out == Out::Checkpoint,
+                _ => true,
+            };
+            out != Out::Reopen && applied >= t.goal && done
+        };
+        if self.apply.trouble.as_ref().is_some_and(past) {
+            self.apply.trouble = None;
+        }
+    }
+
+    fn on_store_fault(&mut self, out: Out, fault: StoreFault) {
+        if let StoreFault::UnknownType { at, kind } = fault {
+            return self.stop(StopReason::UnknownEntryType { at, kind });
+        }
+        let next = self.apply.applied.last.index.next();
+        let compacted = matches!(fault, StoreFault::Log(_)) && next < self.core.first();
+        if compacted {
+            // A reset overtook the read: the install that follows brings what was to be applied.
+            return self.mark("apply-overtaken-by-reset");
+        }
+        match out {
+            Out::Pin => self.on_snapshot_failed(&fault),
+            Out::Restore | Out::Adopt => self.abandon_restore(),
+            _ => {}
+        }
+        let reopen = !matches!(fault, StoreFault::Log(_) | StoreFault::Snapshot(_));
+        let now = self.now;
+        let goal = if matches!(out, Out::Entries { .. }) { next } else { next.prev() };
+        let work = match out {
+            // A snapshot has its own retries: the store alone has to come back.
+            Out::Pin => Out::Entries { weight: 0 },
+            other => other,
+        };
+        let trouble = self.apply.trouble.get_or_insert(Trouble {
+            fault: fault.clone(),
+            since: now,
+            at: None,
+            delay: RETRY_AFTER,
+            reopen,
+            goal,
+            work,
+        });
+        trouble.goal = trouble.goal.max(goal);
+        if now.saturating_sub(trouble.since) >= self.config.store_retry {
+            let at = next;
+            return self.stop(match fault {
+                StoreFault::Log(fault) => StopReason::Log(fault),
+                fault => StopReason::StoreRefused { at, fault },
+            });
+        }
+        trouble.reopen = reopen || out == Out::Reopen;
+        trouble.fault = fault;
+        trouble.at = Some(now + trouble.delay);
+        trouble.delay = (trouble.delay * 2).min(RETRY_MAX);
+    }
+
+    /// Filling the second store failed outside the apply lane.
+    pub(super) fn on_copy_failed(&mut self, fault: StoreFault) {
+        self.on_store_fault(Out::Restore, fault);
+    }
+
+    /// Drops a half restored store; the install begins again.
+    fn abandon_restore(&mut self) {
+        if !matches!(self.install, Install::Idle) {
+            self.install = Install::Idle;
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The log lane: what is written next, and what becomes of a log that failed.
+//!
+//! Persists and resets leave in the order in which the core issued them. What queues up while a
+//! job is out is merged into the next one, with one sync for all of it (group commit).
+
+use super::Replica;
+use crate::event::Event;
+use crate::fault::{LogFault, StopReason, StoreFault};
+use crate::io::{Input, Persist};
+use crate::job::{Job, Lane, LogDone, LogJob, LogResult, SideDone, SideJob};
+use crate::traits::{LogStore, StateMachine};
+use crate::types::{Index, LogId, Micros, Seq, SnapshotMeta};
+use std::collections::VecDeque;
+
+/// Most batches that one job merges.
+const MERGED_BATCHES: usize = 1024;
+/// Most weight that one job merges, in bytes; a single batch may be larger.
+const MERGED_BYTES: usize = 8 << 20;
+/// Time without a write before the first watermark (R10).
+const WATERMARK_AFTER: Micros = 50_000;
+/// Further idle time before the second, which makes the first one durable (R10).
+const WATERMARK_AGAIN: Micros = 1_000_000;
+/// Pause before the first reopening of a failed log; doubles up to [`REOPEN_MAX`].
+const REOPEN_AFTER: Micros = 100_000;
+const REOPEN_MAX: Micros = 5_000_000;
+/// A log that fails more often than this within an hour is given up (R46).
+const REOPENS_AN_HOUR: usize = 10;
+const HOUR: Micros = 3_600_000_000;
+/// Pause before the next attempt at a spare segment while the disk is full.
+const SPARE_AGAIN: Micros = 1_000_000;
+
+/// A write that waits for its turn.
+enum Queued {
+    Persist(Persist),
+    Reset { seq: Seq, meta: SnapshotMeta, last: LogId },
+}
+
+/// The job that is out.
+enum Out {
+    Write,
+    Reset { seq: Seq, meta: SnapshotMeta, last: LogId },
+    Compact,
+    Watermark,
+    Other,
+}
+
+/// A log that failed and waits to be reopened.
+struct Failed {
+    fault: LogFault,
+    at: Micros,
+}
+
+/// How quiet the log has been since the last news.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Quiet {
+    /// News at this time: a watermark is due after a while.
+    Since(Micros),
+    /// The first watermark was written then; the second is due.
+    Marked(Micros),
+    /// Nothing to do until there is news.
+    Done,
+}
+
+pub(super) struct LogLane<L: LogStore> {
+    out: Option<Out>,
+    queue: VecDeque<Queued>,
+    /// Highest sequence number that completed.
+    done: Seq,
+    failed: Option<Failed>,
+    /// When the log was reopened or tried to be, within the last hour.
+    reopens: VecDeque<Micros>,
+    delay: Micros,
+    quiet: Quiet,
+    marked: Index,
+    pub(super) low: bool,
+    compact: Option<Index>,
+    /// A spare to be prepared, and whether one is out. Spares of an older handle are dropped.
+    wanted: Option<L::Spare>,
+    spare_out: Option<u64>,
+    finished: Option<L::Spare>,
+    /// Raised by every reopening.
+    generation: u64,
+    /// When to ask the log again for a spare that could not be had.
+    spare_at: Option<Micros>,
+    poll: bool,
+}
+
+impl<L: LogStore> LogLane<L> {
+    pub(super) fn new(log: &mut L) -> Self {
+        Self {
+            out: None,
+            queue: VecDeque::new(),
+            done: Seq(0),
+            failed: None,
+            reopens: VecDeque::new(),
+            delay: REOPEN_AFTER,
+            quiet: Quiet::Done,
+            marked: Index(0),
+            low: log.low(),
+            compact: None,
+            wanted: log.spare(),
+            spare_out: None,
+            finished: None,
+            generation: 0,
+            spare_at: None,
+            poll: false,
+        }
+    }
+
+    pub(super) fn persist(&mut self, persist: Persist) {
+        self.queue.push_back(Queued::Persist(persist));
+    }
+
+    pub(super) fn reset(&mut self, seq: Seq, meta: SnapshotMeta, last: LogId) {
+        self.queue.push_back(Queued::Reset { seq, meta, last });
+    }
+
+    /// Wants everything up to an index given up.
+    pub(super) fn compact(&mut self, through: Index) {
+        self.compact = Some(through);
+    }
+
+    /// True while a reset waits or is out, or cannot be issued because the log failed.
+    pub(super) fn resetting(&self) -> bool {
+        matches!(self.out, Some(Out::Reset { .. }))
+            || self.failed.is_some()
+            || self.queue.iter().any(|q| matches!(q, Queued::Reset { .. }))
+    }
+
+    /// Something is worth a watermark.
+    fn news(&mut self, now: Micros) {
+        self.quiet = Quiet::Since(now);
+    }
+
+    fn watermark_at(&self) -> Option<Micros> {
+        match self.quiet {
+            Quiet::Since(at) => Some(at + WATERMARK_AFTER),
+            Quiet::Marked(at) => Some(at + WATERMARK_AGAIN),
+            Quiet::Done => None,
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Micros> {
+        if self.out.is_some() {
+            return None;
+        }
+        if let Some(failed) = &self.failed {
+            return Some(failed.at);
+        }
+        [self.watermark_at(), self.spare_at].into_iter().flatten().min()
+    }
+
+    /// The next write: as many persists as one sync may carry, or one reset.
+    fn merged(&mut self) -> Option<LogJob<L>> {
+        let mut batches = Vec::new();
+        let mut weight = 0usize;
+        while let Some(Queued::Persist(next)) = self.queue.front() {
+            let more = next.append.weight();
+            let full = batches.len() >= MERGED_BATCHES || weight + more > MERGED_BYTES;
+            if full && !batches.is_empty() {
+                break;
+            }
+            weight += more;
+            if let Some(Queued::Persist(batch)) = self.queue.pop_front() {
+                batches.push(batch);
+            }
+        }
+        if !batches.is_empty() {
+            self.out = Some(Out::Write);
+            return Some(LogJob::Persist(batches));
+        }
+        let Some(Queued::Reset { seq, meta, last }) = self.queue.pop_front() else { return None };
+        self.out = Some(Out::Reset { seq, meta: meta.clone(), last });
+        Some(LogJob::Reset { to: meta })
+    }
+
+    fn next_job(&mut self, now: Micros, commit: Index) -> Option<LogJob<L>> {
+        if let Some(failed) = &self.failed {
+            if now < failed.at {
+                return None;
+            }
+            self.reopens.push_back(now);
+            self.out = Some(Out::Other);
+            return Some(LogJob::Reopen);
+        }
+        if let Some(spare) = self.finished.take() {
+            self.out = Some(Out::Other);
+            return Some(LogJob::AddSpare(spare));
+        }
+        let compact = self.compact.take();
+        if let Some(through) = compact.or(self.poll.then_some(Index(0))) {
+            self.poll = false;
+            self.out = Some(Out::Compact);
+            return Some(LogJob::Compact { through });
+        }
+        if let Some(write) = self.merged() {
+            return Some(write);
+        }
+        if self.watermark_at().is_some_and(|at| at <= now) {
+            self.out = Some(Out::Watermark);
+            self.marked = commit;
+            return Some(LogJob::Watermark { commit });
+        }
+        None
+    }
+}
+
+impl<L: LogStore, M: StateMachine> Replica<L, M> {
+    /// Hands out the next log job and the next piece of a spare.
+    pub(super) fn pump_log(&mut self) {
+        let now = self.now;
+        if self.log.spare_at.is_some_and(|at| at <= now) {
+            self.log.spare_at = None;
+            self.log.poll = true;
+        }
+        let commit = self.core.commit().min(self.core.durable().index);
+        if commit > self.log.marked && self.log.quiet == Quiet::Done {
+            self.log.news(now);
+        }
+        if self.log.out.is_none()
+            && let Some(job) = self.log.next_job(now, commit)
+        {
+            self.run(Job::Log(job));
+        }
+        if self.log.spare_out.is_none()
+            && let Some(spare) = self.log.wanted.take()
+        {
+            self.log.spare_out = Some(self.log.generation);
+            self.run(Job::Side(Lane::Spare, SideJob::Spare(spare)));
+        }
+    }
+
+    pub(super) fn on_log_done(&mut self, result: Result<LogDone<L>, LogFault>) {
+        let out = self.log.out.take();
+        match result {
+            Ok(done) => {
+                if done.spare.is_some() {
+                    self.log.wanted = done.spare;
+                }
+                self.set_low(done.low);
+                self.on_log_result(done.result, out);
+            }
+            Err(fault) => self.on_log_fault(fault),
+        }
+    }
+
+    fn on_log_result(&mut self, result: LogResult, out: Option<Out>) {
+        match result {
+            LogResult::Persisted { through } => {
+                self.log.done = through;
+                self.log.news(self.now);
+                self.feed(Input::Persisted { through });
+            }
+            LogResult::Reset { last } => {
+                let Some(Out::Reset { seq, meta, last: expected }) = out else { return };
+                if last != expected {
+                    // The log and the core would from here on disagree on what is acknowledged.
+                    return self.stop(StopReason::Diverged {
+                        at: last.index,
+                        detail: format!(
+                            "behind the snapshot at {} the log ends at {last}, the core at {expected}",
+                            meta.last
+                        ),
+                    });
+                }
+                self.log.done = seq;
+                self.log.news(self.now);
+                self.feed(Input::Persisted { through: seq });
+                self.on_reset_durable(&meta);
+            }
+            LogResult::Reopened(recovered) => {
+                let fault = self.log.failed.take().map(|f| f.fault.to_string());
+                self.log.generation += 1;
+                self.log.finished = None;
+                self.observe(Event::LogReopened { fault: fault.unwrap_or_default() });
+                self.feed(Input::Reopened { last: recovered.last, hard: recovered.hard });
+            }
+            LogResult::Compacted { first } => {
+                if first > self.core.first() {
+                    self.feed(Input::Compacted { first });
+                    self.observe(Event::Compacted { first });
+                }
+            }
+            LogResult::Watermarked => {
+                self.log.quiet = match self.log.quiet {
+                    Quiet::Since(_) => Quiet::Marked(self.now),
+                    Quiet::Marked(_) | Quiet::Done => Quiet::Done,
+                };
+            }
+            LogResult::SpareAdded => {}
+        }
+    }
+
+    /// The log is poisoned: whatever was queued will be issued anew by the core once the log is
+    /// open again (R12, R46).
+    fn on_log_fault(&mut self, fault: LogFault) {
+        let now = self.now;
+        let lane = &mut self.log;
+        let first = lane.failed.is_none();
+        lane.queue.clear();
+        lane.compact = None;
+        while lane.reopens.front().is_some_and(|at| at + HOUR <= now) {
+            lane.reopens.pop_front();
+        }
+        if lane.reopens.len() >= REOPENS_AN_HOUR {
+            return self.stop(StopReason::Log(fault));
+        }
+        if lane.reopens.is_empty() {
+            lane.delay = REOPEN_AFTER;
+        }
+        lane.failed = Some(Failed { fault: fault.clone(), at: now + lane.delay });
+        lane.delay = (lane.delay * 2).min(REOPEN_MAX);
+        if first {
+            let at = lane.done.next();
+            self.feed(Input::PersistFailed { at, fault });
+        }
+    }
+
+    /// A piece of a spare is done.
+    pub(super) fn on_spare_done(&mut self, done: SideDone<L, M>) {
+        let generation = self.log.spare_out.take();
+        if generation != Some(self.log.generation) {
+            return self.mark("spare-of-an-older-log");
+        }
+        match done {
+            SideDone::Spare(spare, true) => self.log.finished = Some(spare),
+            SideDone::Spare(spare, false) => self.log.wanted = Some(spare),
+            SideDone::Failed(fault) => {
+                // The log says whether it is low now, and asks for another spare in due time.
+                self.log.spare_at = Some(self.now + SPARE_AGAIN);
+                if matches!(fault, StoreFault::Log(LogFault::Full { .. })) {
+                    self.mark("spare-without-space");
+                } else {
+                    self.mark("spare-failed");
+                }
+            }
+            _ => self.mark("unexpected-spare"),
+        }
+    }
+
+    fn set_low(&mut self, low: bool) {
+        if self.log.low != low {
+            self.log.low = low;
+            self.feed(Input::Headroom { low });
+        }
+        if low && self.log.wanted.is_none() && self.log.spare_at.is_none() {
+            self.log.spare_at = Some(self.now + SPARE_AGAIN);
+        }
+    }
+}

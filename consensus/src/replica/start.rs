@@ -1,0 +1,70 @@
+//! The start: log, snapshots and store are brought together, or the replica refuses.
+
+use super::receive::missing_snapshot;
+use crate::fault::StopReason;
+use crate::traits::{Applied, LogStore};
+use crate::types::{Index, LogId, Recovered, Term};
+
+/// Compares what log, snapshots and store say, and redoes the base of a received snapshot whose
+/// install was cut short (R25). Every crash point of an install ends in one of these rows:
+///
+/// - a snapshot above the base whose entry the log does not hold: the base is put there (again);
+/// - a store behind the base: it is restored from the snapshot before anything is applied;
+/// - a store ahead of its log: evidence of a lost log (R1); refused, nothing changed.
+pub(super) fn reconcile<L: LogStore>(
+    log: &mut L,
+    applied: Applied,
+) -> Result<Recovered, StopReason> {
+    let mut recovered = log.recovered();
+    if let Some(meta) = recovered.snapshot.clone() {
+        // A snapshot of the own state lies within the log and needs no base.
+        let held = term_at(&recovered, meta.last.index) == Some(meta.last.term);
+        if meta.last.index > recovered.base.index && !held {
+            log.reset(&meta).map_err(StopReason::Log)?;
+            recovered = log.recovered();
+            recovered.snapshot = Some(meta);
+        }
+    }
+    let (last, base) = (applied.last, recovered.base);
+    if last.index > recovered.last.index {
+        return Err(StopReason::NeedsOperator(format!(
+            "the store has applied {last}, but the log ends at {}: the log was lost or replaced by \
+             an older one, and this member may have voted for what it no longer knows; give the \
+             node an empty data directory and let it join as a new member",
+            recovered.last
+        )));
+    }
+    let contradicts = last.index >= base.index
+        && last.index > Index(0)
+        && term_at(&recovered, last.index) != Some(last.term);
+    if contradicts {
+        return Err(contradiction(last, &recovered));
+    }
+    let covered = recovered.snapshot.as_ref().is_some_and(|meta| meta.last.index >= base.index);
+    if last.index < base.index && !covered {
+        return Err(missing_snapshot(last, base.index));
+    }
+    Ok(recovered)
+}
+
+/// The term of an entry, from the runs of terms; `None` outside of the log.
+fn term_at(recovered: &Recovered, index: Index) -> Option<Term> {
+    if index == recovered.base.index {
+        return Some(recovered.base.term);
+    }
+    if index < recovered.first || index > recovered.last.index {
+        return None;
+    }
+    recovered.terms.iter().rfind(|run| run.index <= index).map(|run| run.term)
+}
+
+fn contradiction(applied: LogId, recovered: &Recovered) -> StopReason {
+    let held = term_at(recovered, applied.index).unwrap_or_default();
+    StopReason::Diverged {
+        at: applied.index,
+        detail: format!(
+            "the store has applied {applied}, but the log holds an entry of {held} there; log and \
+             store do not belong together"
+        ),
+    }
+}
