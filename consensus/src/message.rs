@@ -144,7 +144,7 @@ pub enum TransferState {
 }
 
 /// Why an append did not match, for fast back-off by term (Raft 5.3, last paragraphs).
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Conflict {
     /// The `prev` that did not match, so that the leader can tell an old answer from a new one.
     pub prev: LogId,

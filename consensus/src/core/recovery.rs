@@ -1,0 +1,80 @@
+//! Writes that complete, fail, and are made again after the log was reopened.
+
+use super::Core;
+use super::disk::Rewrite;
+use super::role::Role;
+use crate::event::{Event, StepDown};
+use crate::fault::StopReason;
+use crate::io::Effect;
+use crate::types::{HardState, LogId, Seq};
+
+impl Core {
+    /// Every write up to `through` is durable: promises that waited for one of them may go.
+    pub(crate) fn on_persisted(&mut self, through: Seq) {
+        let shared = &mut self.shared;
+        if shared.disk.poisoned() {
+            // Nothing of a poisoned log counts (R12); reopening says what is durable.
+            return shared.drop_with("completion-of-a-poisoned-log");
+        }
+        let old = shared.disk.durable();
+        shared.disk.completed(through);
+        let durable = shared.disk.durable();
+        if durable != old {
+            shared.observe(Event::Durable { through: durable });
+        }
+        shared.release();
+        self.on_vote_durable();
+    }
+
+    /// A write failed. A leader may not go on: followers may already hold what its own log lost,
+    /// and its (term, index) must never name another entry (B23). A candidate's vote will not
+    /// become durable.
+    pub(crate) fn on_persist_failed(&mut self, at: Seq) {
+        self.shared.disk.failed(at);
+        match self.role {
+            Role::Leader(_) => self.step_down(StepDown::WriteFailed),
+            Role::Candidate(_) | Role::PreCandidate(_) => self.become_follower(),
+            Role::Follower(_) => {}
+        }
+    }
+
+    /// The log is open again: what memory holds above its durable end is written once more, under
+    /// new numbers. The log may not end before the watermark, which others were told of.
+    pub(crate) fn on_reopened(&mut self, last: LogId, hard: HardState) {
+        let shared = &mut self.shared;
+        if !shared.disk.poisoned() {
+            return shared.drop_with("reopened-without-a-fault");
+        }
+        let durable = shared.disk.durable();
+        let forgot = last.index < durable.index || hard.term < shared.disk.hard().term;
+        if forgot {
+            return shared.stop(StopReason::NeedsOperator(format!(
+                "the reopened log ends at {last} in {}, but {durable} in {} was durable and others \
+                 rely on it: replace this member",
+                hard.term,
+                shared.disk.hard().term,
+            )));
+        }
+        let other = last.index == durable.index && last.term != durable.term;
+        if other || hard.term > shared.term() {
+            let detail = format!(
+                "the reopened log ends at {last} in {}; memory knows {durable} and {}",
+                hard.term,
+                shared.term(),
+            );
+            return shared.stop(StopReason::Diverged { at: last.index, detail });
+        }
+        let (log, now) = (&shared.log, shared.now);
+        let end = log.last();
+        let tail = |from| log.cached(from, end.index, usize::MAX);
+        let writes = shared.disk.reopened(last, end, shared.hard(), now, tail);
+        for write in writes {
+            shared.fx.push(match write {
+                Rewrite::Persist(persist) => Effect::Persist(persist),
+                Rewrite::Reset { seq, meta, last } => Effect::Reset { seq, meta, last },
+            });
+        }
+        let newest = Seq(shared.disk.next().0 - 1);
+        shared.rebind(newest);
+    }
+}
