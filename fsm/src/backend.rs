@@ -75,19 +75,74 @@ impl Gate {
     }
 }
 
-/// The backend of one open store file.
+/// Something that redb asked of a file that is still held.
 #[derive(Debug)]
-pub(crate) struct Backend<F> {
+enum HeldOp {
+    Write(u64, Vec<u8>),
+    SetLen(u64),
+    Sync,
+}
+
+/// The file of one open store. While it is *held*, what redb writes stays in memory, in order: so
+/// a store is opened and looked at before the first byte of it changes (opening writes, R20, and a
+/// refused store keeps every byte, R28).
+#[derive(Debug)]
+pub(crate) struct StoreFile<F> {
     file: F,
     gate: Arc<Gate>,
     /// Write zeros over new blocks when the file grows, so that a full disk shows in one place,
     /// before any page is written there.
     reserve: bool,
+    is_held: AtomicBool,
+    held: Mutex<Vec<HeldOp>>,
 }
 
-impl<F: DiskFile> Backend<F> {
-    pub(crate) fn new(file: F, gate: Arc<Gate>, reserve: bool) -> Self {
-        Self { file, gate, reserve }
+impl<F: DiskFile> StoreFile<F> {
+    pub(crate) fn new(file: F, gate: Arc<Gate>, reserve: bool, held: bool) -> Self {
+        let is_held = AtomicBool::new(held);
+        Self { file, gate, reserve, is_held, held: Mutex::new(Vec::new()) }
+    }
+
+    /// Carries out what was held back, in its order, and holds nothing from now on.
+    pub(crate) fn release(&self) -> io::Result<()> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        for op in held.drain(..) {
+            match op {
+                HeldOp::Write(offset, data) => self.write_through(offset, &data)?,
+                HeldOp::SetLen(len) => self.resize_through(len)?,
+                HeldOp::Sync => self.sync_through()?,
+            }
+        }
+        self.is_held.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    fn hold(&self, op: impl FnOnce() -> HeldOp) -> bool {
+        let is_held = self.is_held.load(Ordering::Acquire);
+        if is_held {
+            self.held.lock().unwrap_or_else(PoisonError::into_inner).push(op());
+        }
+        is_held
+    }
+
+    fn write_through(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.gate.note("write", self.file.write_at(offset, data))
+    }
+
+    fn resize_through(&self, len: u64) -> io::Result<()> {
+        let result = self.file.len().and_then(|old| match len > old && self.reserve {
+            true => self.grow(old, len),
+            false => self.file.set_len(len),
+        });
+        self.gate.note("resize", result)
+    }
+
+    fn sync_through(&self) -> io::Result<()> {
+        let result = self.file.sync();
+        if result.is_err() {
+            self.gate.sync_failed.store(true, Ordering::Release);
+        }
+        self.gate.note("sync", result)
     }
 
     fn grow(&self, from: u64, to: u64) -> io::Result<()> {
@@ -99,39 +154,142 @@ impl<F: DiskFile> Backend<F> {
         }
         Ok(())
     }
+
+    /// Length as redb sees it.
+    fn seen_len(&self) -> io::Result<u64> {
+        let mut len = self.gate.note("length", self.file.len())?;
+        if self.is_held.load(Ordering::Acquire) {
+            for op in self.held.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                match op {
+                    HeldOp::Write(offset, data) => len = len.max(offset + data.len() as u64),
+                    HeldOp::SetLen(to) => len = *to,
+                    HeldOp::Sync => {}
+                }
+            }
+        }
+        Ok(len)
+    }
+
+    /// Reads the file as redb sees it: what is on the disk, then what is held over it.
+    fn read_held(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let end = offset + out.len() as u64;
+        if end > self.seen_len()? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        out.fill(0);
+        let on_disk = self.gate.note("length", self.file.len())?.saturating_sub(offset);
+        let on_disk = usize::try_from(on_disk).unwrap_or(usize::MAX).min(out.len());
+        self.gate.note("read", self.file.read_at(offset, &mut out[..on_disk]))?;
+        for op in self.held.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            match op {
+                HeldOp::Write(at, data) => patch(offset, out, *at, data),
+                HeldOp::SetLen(len) if *len < end => {
+                    let kept = usize::try_from(len.saturating_sub(offset)).unwrap_or(usize::MAX);
+                    out[kept..].fill(0);
+                }
+                HeldOp::SetLen(_) | HeldOp::Sync => {}
+            }
+        }
+        Ok(())
+    }
 }
+
+/// Copies the part of `data` (at `at`) that lies in `out` (at `offset`).
+fn patch(offset: u64, out: &mut [u8], at: u64, data: &[u8]) {
+    let from = at.max(offset);
+    let to = (at + data.len() as u64).min(offset + out.len() as u64);
+    if from < to {
+        let index = |position: u64, base: u64| {
+            usize::try_from(position - base).expect("a position inside a buffer in memory")
+        };
+        out[index(from, offset)..index(to, offset)]
+            .copy_from_slice(&data[index(from, at)..index(to, at)]);
+    }
+}
+
+/// The backend of one open store file.
+#[derive(Debug)]
+pub(crate) struct Backend<F>(pub(crate) Arc<StoreFile<F>>);
 
 impl<F: DiskFile> StorageBackend for Backend<F> {
     fn len(&self) -> io::Result<u64> {
-        self.gate.pass()?;
-        self.gate.note("length", self.file.len())
+        self.0.gate.pass()?;
+        self.0.seen_len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.gate.pass()?;
-        self.gate.note("read", self.file.read_at(offset, out))
+        self.0.gate.pass()?;
+        if self.0.is_held.load(Ordering::Acquire) {
+            return self.0.read_held(offset, out);
+        }
+        self.0.gate.note("read", self.0.file.read_at(offset, out))
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.gate.pass()?;
-        let result = self.file.len().and_then(|old| match len > old && self.reserve {
-            true => self.grow(old, len),
-            false => self.file.set_len(len),
-        });
-        self.gate.note("resize", result)
+        self.0.gate.pass()?;
+        if self.0.hold(|| HeldOp::SetLen(len)) { Ok(()) } else { self.0.resize_through(len) }
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.gate.pass()?;
-        let result = self.file.sync();
-        if result.is_err() {
-            self.gate.sync_failed.store(true, Ordering::Release);
-        }
-        self.gate.note("sync", result)
+        self.0.gate.pass()?;
+        if self.0.hold(|| HeldOp::Sync) { Ok(()) } else { self.0.sync_through() }
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.gate.pass()?;
-        self.gate.note("write", self.file.write_at(offset, data))
+        self.0.gate.pass()?;
+        if self.0.hold(|| HeldOp::Write(offset, data.to_vec())) {
+            return Ok(());
+        }
+        self.0.write_through(offset, data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_log::MemDisk;
+    use holdfast_log::disk::{Disk, Mode};
+
+    fn held_file(disk: &MemDisk) -> Backend<<MemDisk as Disk>::File> {
+        let file = disk.open("store/a", Mode::Write).unwrap();
+        Backend(Arc::new(StoreFile::new(file, Arc::new(Gate::default()), false, true)))
+    }
+
+    #[test]
+    fn a_held_file_reads_as_written_and_changes_only_when_it_is_released() {
+        let files = [("store/a".to_owned(), vec![1u8; 10])];
+        let disk = MemDisk::from_files(files.into());
+        let before = disk.trace_hash();
+        let backend = held_file(&disk);
+        backend.write(8, &[2; 4]).unwrap();
+        backend.set_len(11).unwrap();
+        backend.set_len(20).unwrap();
+        backend.sync_data().unwrap();
+        assert_eq!(backend.len().unwrap(), 20);
+        let mut seen = [9u8; 20];
+        backend.read(0, &mut seen).unwrap();
+        let mut want = [0u8; 20];
+        want[..8].fill(1);
+        want[8..11].fill(2);
+        assert_eq!(seen, want);
+        assert!(backend.read(15, &mut [0; 6]).is_err(), "behind the end");
+        assert_eq!(disk.trace_hash(), before, "nothing has reached the disk");
+        backend.0.release().unwrap();
+        assert_eq!(disk.files()["store/a"], want);
+    }
+
+    #[test]
+    fn a_sealed_file_lets_nothing_through() {
+        let disk = MemDisk::from_files([("store/a".to_owned(), vec![1u8; 10])].into());
+        let backend = held_file(&disk);
+        backend.0.release().unwrap();
+        backend.0.gate.seal();
+        let before = disk.trace_hash();
+        assert!(backend.write(0, &[2]).is_err());
+        assert!(backend.set_len(0).is_err());
+        assert!(backend.sync_data().is_err());
+        assert!(backend.read(0, &mut [0]).is_err());
+        assert!(!backend.0.gate.sync_failed(), "a closed gate is not a failed sync");
+        assert_eq!(disk.trace_hash(), before);
     }
 }

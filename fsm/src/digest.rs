@@ -76,9 +76,12 @@ mod tests {
 
     #[test]
     fn the_hash_of_known_records_never_changes() {
-        assert_eq!(record_hash(0, b"", b""), 0);
-        assert_eq!(record_hash(5, b"key", b"value"), 0);
-        assert_eq!(record_hash(1, b"orders", &[7u8; 100]), 0);
+        assert_eq!(record_hash(0, b"", b""), 0x06df_5b01_81bd_e101_1a41_0edb_ec15_8ddb);
+        assert_eq!(record_hash(5, b"key", b"value"), 0xc189_c9db_4836_f18d_6364_96e6_87cb_a10f);
+        assert_eq!(
+            record_hash(1, b"orders", &[7u8; 100]),
+            0xb817_bb2d_c4b6_c30d_f09f_53a2_021b_bd5f
+        );
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub struct Metastore<D: Disk> {
     /// Last entry covered by a completed checkpoint of the file in use.
     durable: LogId,
     skipped: u64,
-    /// Commands answered from their session without being executed, since open.
+    /// Restores begun since open; names their files.
     restores: u64,
     /// A sync of the file failed: its content must never be used again (R21).
     condemned: bool,
@@ -54,15 +54,16 @@ impl<D: Disk> Drop for Metastore<D> {
 
 impl<D: Disk> Metastore<D> {
     /// Opens the store of a replica, making an empty one if there is none. Leftovers of a restore
-    /// or of a creation that did not finish are removed first. A store that must not be used is
+    /// or of a creation that did not finish are removed. A store that must not be used is
     /// refused with every byte as it was.
     ///
     /// # Errors
     /// [`OpenError`].
     pub fn open(disk: D, options: StoreOptions) -> Result<Self, OpenError> {
-        let present = prepare(&disk)?;
-        if present {
-            Store::inspect(&disk, STORE_FILE, &options)?;
+        let present = store_exists(&disk)?;
+        if !present {
+            disk.make_dir(STORE_DIR).map_err(|e| disk_fault("make the store's directory", &e))?;
+            disk.sync_dir("").map_err(|e| disk_fault("sync the data directory", &e))?;
         }
         let mut machine = Self {
             disk,
@@ -75,6 +76,8 @@ impl<D: Disk> Metastore<D> {
             condemned: !present,
         };
         machine.start()?;
+        // Only now: a directory that is refused keeps everything.
+        remove_leftovers(&machine.disk)?;
         Ok(machine)
     }
 
@@ -90,6 +93,12 @@ impl<D: Disk> Metastore<D> {
         }
     }
 
+    /// The disk that the store is on.
+    #[must_use]
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
     /// Rows per table.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -103,18 +112,15 @@ impl<D: Disk> Metastore<D> {
     }
 
     /// Opens the file (or makes a fresh one if it is condemned) and puts it in place.
-    fn start(&mut self) -> Result<(), StoreFault> {
+    fn start(&mut self) -> Result<(), OpenError> {
         if self.condemned {
             self.replace_with_empty()?;
         }
-        let store = Store::open(&self.disk, STORE_FILE, &self.options)?;
         // An entry of the directory that is not durable could vanish under a checkpoint.
         sync_dir(&self.disk)?;
-        let reader = store.read()?;
-        reader.check_cheaply()?;
-        self.header = reader.header.clone();
-        self.durable = self.header.last;
-        drop(reader);
+        let (store, header) = Store::open(&self.disk, STORE_FILE, &self.options)?;
+        self.durable = header.last;
+        self.header = header;
         self.slot.install(Arc::new(store));
         Ok(())
     }
@@ -317,14 +323,6 @@ impl<D: Disk> StateMachine for Metastore<D> {
         self.start()?;
         Ok(self.status())
     }
-}
-
-/// Makes the directory, removes leftovers, and says whether there is a store.
-fn prepare<D: Disk>(disk: &D) -> Result<bool, StoreFault> {
-    disk.make_dir(STORE_DIR).map_err(|e| disk_fault("make the directory of the store", &e))?;
-    disk.sync_dir("").map_err(|e| disk_fault("sync the data directory", &e))?;
-    remove_leftovers(disk)?;
-    store_exists(disk)
 }
 
 fn names<D: Disk>(disk: &D) -> Result<Vec<String>, StoreFault> {

@@ -1,6 +1,6 @@
 //! One open store file: create, open, read, commit.
 
-use crate::backend::{Backend, Gate};
+use crate::backend::{Backend, Gate, StoreFile};
 use crate::digest::record_hash;
 use crate::header::{HEADER_KEY, Header, HeaderFault};
 use crate::records::{Counts, Record, TableId};
@@ -148,37 +148,24 @@ impl Store {
         let file = disk
             .open(path, Mode::CreateNew)
             .map_err(|e| disk_fault(&format!("create {path}"), &e))?;
-        let store = Self::with_file(file, options)?;
+        let (store, _) = Self::with_file(file, options, false)?;
         let txn = store.begin(false)?;
         Rows::open(&txn, &store.gate, header)?.finish(header)?;
         store.commit(txn)?;
         Ok(store)
     }
 
-    /// Opens the store at `path` for writing. An unclean end is repaired.
+    /// Opens the store at `path` for writing, after it has been checked against itself and
+    /// against the options. An unclean end is repaired. If it is refused, no byte of it changes.
     pub(crate) fn open<D: Disk>(
         disk: &D,
         path: &str,
         options: &StoreOptions,
-    ) -> Result<Self, StoreFault> {
-        let file =
-            disk.open(path, Mode::Write).map_err(|e| disk_fault(&format!("open {path}"), &e))?;
-        let empty = file.is_empty().map_err(|e| disk_fault(&format!("length of {path}"), &e))?;
-        if empty {
-            // redb would take it for a store to be created.
-            return Err(StoreFault::Untrusted(format!("{path} has no content")));
-        }
-        Self::with_file(file, options)
-    }
-
-    fn with_file<F: DiskFile>(file: F, options: &StoreOptions) -> Result<Self, StoreFault> {
-        let gate = Arc::new(Gate::default());
-        let backend = Backend::new(file, Arc::clone(&gate), options.reserve);
-        let db = Builder::new()
-            .set_cache_size(options.cache_bytes)
-            .create_with_backend(backend)
-            .map_err(|e| gate.fault("open the store", e))?;
-        Ok(Self { db, gate })
+    ) -> Result<(Self, Header), OpenError> {
+        let (store, file) = Self::look(disk, path, options, Mode::Write)?;
+        let header = store.checked(options)?;
+        file.release().map_err(|e| disk_fault("open the store", &e))?;
+        Ok((store, header))
     }
 
     /// Reads the header of the store at `path` and checks it against itself and the options,
@@ -188,21 +175,45 @@ impl Store {
         path: &str,
         options: &StoreOptions,
     ) -> Result<Header, OpenError> {
-        let file =
-            disk.open(path, Mode::Read).map_err(|e| disk_fault(&format!("open {path}"), &e))?;
+        Self::look(disk, path, options, Mode::Read)?.0.checked(options)
+    }
+
+    /// Opens the store with every write held back.
+    #[expect(clippy::type_complexity, reason = "a pair with one generic half, named nowhere else")]
+    fn look<D: Disk>(
+        disk: &D,
+        path: &str,
+        options: &StoreOptions,
+        mode: Mode,
+    ) -> Result<(Self, Arc<StoreFile<D::File>>), OpenError> {
+        let file = disk.open(path, mode).map_err(|e| disk_fault(&format!("open {path}"), &e))?;
+        let empty = file.is_empty().map_err(|e| disk_fault(&format!("length of {path}"), &e))?;
+        if empty {
+            // redb would take it for a store to be created.
+            return Err(OpenError::Untrusted("it has no content".to_owned()));
+        }
+        Ok(Self::with_file(file, options, true)?)
+    }
+
+    fn with_file<F: DiskFile>(
+        file: F,
+        options: &StoreOptions,
+        held: bool,
+    ) -> Result<(Self, Arc<StoreFile<F>>), StoreFault> {
         let gate = Arc::new(Gate::default());
-        let backend = Backend::new(file, Arc::clone(&gate), false);
+        let file = Arc::new(StoreFile::new(file, Arc::clone(&gate), options.reserve, held));
         let db = Builder::new()
             .set_cache_size(options.cache_bytes)
-            .open_read_only_with_backend(backend)
-            .map_err(|e| match e {
-                redb::DatabaseError::RepairAborted => {
-                    OpenError::Untrusted("its last checkpoint is not complete".to_owned())
-                }
-                other => gate.fault("inspect the store", other).into(),
-            })?;
-        let txn = db.begin_read().map_err(|e| gate.fault("inspect the store", e))?;
-        let reader = Reader::new(&txn, gate)?;
+            .create_with_backend(Backend(Arc::clone(&file)))
+            .map_err(|e| gate.fault("open the store", e))?;
+        Ok((Self { db, gate }, file))
+    }
+
+    fn checked(&self, options: &StoreOptions) -> Result<Header, OpenError> {
+        let reader = Reader::new(
+            &self.db.begin_read().map_err(|e| self.gate.fault("open the store", e))?,
+            Arc::clone(&self.gate),
+        )?;
         reader.header.check(options)?;
         reader.check_cheaply()?;
         Ok(reader.header)
