@@ -3,12 +3,22 @@
 //! Layout: `lock`, `identity`, `formed` (exists once the member belongs to a cluster), `log/`,
 //! `snap/`; the state machine keeps its store beside them.
 
-use crate::disk::Disk;
-use crate::identity::{Identity, IdentityState};
-use crate::log::{Log, LogOptions, Owner};
+use crate::disk::{Disk, Mode};
+use crate::identity::{BadIdentity, Identity, IdentityState};
+use crate::log::{Log, LogOptions};
+use crate::scan::{REMEDY, inventory};
+use crate::segment::Owner;
 use holdfast_consensus::fault::LogFault;
-use holdfast_consensus::{ClusterId, MemberId, Membership};
+use holdfast_consensus::io::Persist;
+use holdfast_consensus::traits::LogStore;
+use holdfast_consensus::{
+    Body, ClusterId, Entries, Entry, HardState, LogId, MemberId, Membership, Seq, Term,
+};
+use std::io;
 use thiserror::Error;
+
+const LOCK: &str = "lock";
+const FORMED: &str = "formed";
 
 /// How to open a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +56,7 @@ pub enum HomeError {
 
 /// An open data directory.
 pub struct Home<D: Disk> {
+    disk: D,
     lock: Box<dyn Send + Sync>,
     identity: Identity,
     log: Log<D>,
@@ -56,21 +67,46 @@ impl<D: Disk> Home<D> {
     /// segment header before this returns (R7). A founding that was cut short is completed.
     ///
     /// # Errors
-    /// [`HomeError`].
+    /// [`HomeError`]; a refusal leaves every byte but the lock file's as it was.
     pub fn open(disk: D, options: &HomeOptions) -> Result<Self, HomeError> {
-        let path = "lock".to_owned();
-        let lock = disk.lock(&path).map_err(|_| HomeError::Locked { path })?;
-        let owner = Owner { member: options.fresh_member, ..Owner::default() };
-        let log = Log::open(disk, owner, options.log.clone())?;
-        let identity = Identity {
-            member: options.fresh_member,
-            name: options.name.clone(),
-            cluster: ClusterId::default(),
-            epoch: 0,
-            state: IdentityState::Empty,
-            place: None,
+        assert!(options.fresh_member != MemberId(0), "a member id is never zero");
+        let lock = disk.lock(LOCK).map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock => HomeError::Locked { path: LOCK.into() },
+            _ => HomeError::Disk(format!("lock the data directory: {e}")),
+        })?;
+        let identity = Identity::read(&disk)?;
+        if let Some(identity) = &identity
+            && identity.name != options.name
+        {
+            return Err(HomeError::Refused(format!(
+                "the data directory belongs to node `{}`, this node is configured as `{}`: nothing was changed; give \
+                 each node its own data directory, or set the name back",
+                identity.name, options.name,
+            )));
+        }
+        let in_log = member_in_log(&disk)?;
+        check_same_member(identity.as_ref(), in_log)?;
+        let member = in_log.unwrap_or(options.fresh_member);
+        let (cluster, epoch) =
+            identity.as_ref().map_or_else(Default::default, |i| (i.cluster, i.epoch));
+        let owner = Owner { member, group: 0, cluster, epoch };
+        let mut log = Log::open(disk.clone(), owner, options.log.clone())?;
+        let identity = match identity {
+            Some(identity) => identity,
+            None => first_identity(&disk, member, &options.name, &mut log)?,
         };
-        Ok(Self { lock, identity, log })
+        let mut home = Self { disk, lock, identity, log };
+        home.go_on()?;
+        Ok(home)
+    }
+
+    /// Completes what an earlier process began.
+    fn go_on(&mut self) -> Result<(), HomeError> {
+        match self.identity.state.clone() {
+            IdentityState::Empty => Ok(()),
+            IdentityState::Founding { membership } => self.finish_founding(membership),
+            IdentityState::Formed => self.mark_formed(),
+        }
     }
 
     /// Who the directory belongs to.
@@ -89,15 +125,40 @@ impl<D: Disk> Home<D> {
     /// configuration (term 1, index 1), then the identity is formed.
     ///
     /// # Errors
-    /// [`HomeError`]; a later open completes what had become durable.
+    /// [`HomeError`]; the next open completes what had become durable.
     pub fn found(
         &mut self,
         cluster: ClusterId,
         epoch: u64,
         membership: Membership,
     ) -> Result<(), HomeError> {
-        let _ = (cluster, epoch, membership);
-        Err(HomeError::Refused("founding is not written yet in this build".into()))
+        self.must_be_empty()?;
+        if !membership.is_voter(self.identity.member) || !membership.is_well_formed() {
+            return Err(HomeError::Refused(format!(
+                "the first configuration does not name member {} as a voter",
+                self.identity.member
+            )));
+        }
+        let state = IdentityState::Founding { membership: membership.clone() };
+        self.become_member(cluster, epoch, state)?;
+        self.finish_founding(membership)
+    }
+
+    fn finish_founding(&mut self, membership: Membership) -> Result<(), HomeError> {
+        let recovered = self.log.recovered();
+        if recovered.last == LogId::default() {
+            let body = Body::Membership(membership);
+            let entry = Entry { id: LogId::new(1, 1), time: 0, body };
+            let append = Entries::new(vec![entry])
+                .ok_or_else(|| HomeError::Refused("the first entry is malformed".into()))?;
+            // A founding that was cut short may have left its term behind.
+            let term = recovered.hard.term.max(Term(1));
+            let hard = Some(HardState { term, voted_for: recovered.hard.voted_for });
+            self.log.persist(&[Persist { seq: Seq(0), truncate_from: None, append, hard }])?;
+        }
+        let Identity { cluster, epoch, .. } = self.identity;
+        self.become_member(cluster, epoch, IdentityState::Formed)?;
+        self.mark_formed()
     }
 
     /// Joins the cluster of a founder whose configuration lists this member.
@@ -105,8 +166,42 @@ impl<D: Disk> Home<D> {
     /// # Errors
     /// [`HomeError`].
     pub fn adopt(&mut self, cluster: ClusterId, epoch: u64) -> Result<(), HomeError> {
-        let _ = (cluster, epoch);
-        Err(HomeError::Refused("adopting is not written yet in this build".into()))
+        self.must_be_empty()?;
+        self.become_member(cluster, epoch, IdentityState::Formed)?;
+        self.mark_formed()
+    }
+
+    fn must_be_empty(&self) -> Result<(), HomeError> {
+        if self.identity.state == IdentityState::Empty {
+            return Ok(());
+        }
+        Err(HomeError::Refused(format!(
+            "the data directory of node `{}` belongs to cluster {} already",
+            self.identity.name, self.identity.cluster
+        )))
+    }
+
+    fn become_member(
+        &mut self,
+        cluster: ClusterId,
+        epoch: u64,
+        state: IdentityState,
+    ) -> Result<(), HomeError> {
+        let identity = Identity { cluster, epoch, state, ..self.identity.clone() };
+        identity.write(&self.disk)?;
+        self.log.set_cluster(cluster, epoch);
+        self.identity = identity;
+        Ok(())
+    }
+
+    /// Makes the marker file that other programs look for.
+    fn mark_formed(&self) -> Result<(), HomeError> {
+        match self.disk.open(FORMED, Mode::CreateNew) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made
+                .and_then(|_| self.disk.sync_dir(""))
+                .map_err(|e| HomeError::Disk(format!("mark the directory as formed: {e}"))),
+        }
     }
 
     /// The log.
@@ -120,3 +215,79 @@ impl<D: Disk> Home<D> {
         (self.lock, self.identity, self.log)
     }
 }
+
+/// The member in the segment headers, if there is a log. Nothing is changed.
+fn member_in_log<D: Disk>(disk: &D) -> Result<Option<MemberId>, HomeError> {
+    let found = inventory(disk, Mode::Read)?;
+    let newest = found.segments.values().rev().find_map(|l| l.header.as_ref().ok());
+    match (newest, found.segments.first_key_value()) {
+        (Some(header), _) => Ok(Some(header.owner.member)),
+        (None, None) => Ok(None),
+        (None, Some((_, loaded))) => Err(HomeError::Refused(format!(
+            "no segment header of the log verifies (first: {}): {REMEDY}",
+            loaded.path
+        ))),
+    }
+}
+
+/// R1: the member id lives in the log and dies with it; no other file brings it back.
+fn check_same_member(
+    identity: Option<&Identity>,
+    in_log: Option<MemberId>,
+) -> Result<(), HomeError> {
+    let Some(identity) = identity else { return Ok(()) };
+    let remedy = "nothing was changed; set this data directory aside and let the node join again as a new member";
+    match in_log {
+        Some(member) if member == identity.member => Ok(()),
+        Some(member) => Err(HomeError::Refused(format!(
+            "the identity file names member {}, the log belongs to member {member}: parts of two directories are \
+             mixed; {remedy}",
+            identity.member
+        ))),
+        None => Err(HomeError::Refused(format!(
+            "the log of member {} (node `{}`) is gone although its identity file is there: it must not vote again \
+             under that id; {remedy}",
+            identity.member, identity.name
+        ))),
+    }
+}
+
+/// The identity is written after the log: without one the log must be empty.
+fn first_identity<D: Disk>(
+    disk: &D,
+    member: MemberId,
+    name: &str,
+    log: &mut Log<D>,
+) -> Result<Identity, HomeError> {
+    let recovered = log.recovered();
+    if recovered.last != LogId::default() || recovered.hard != HardState::default() {
+        return Err(HomeError::Refused(format!(
+            "the log of member {member} holds entries up to {} but the identity file is gone: put the file back, or \
+             set this data directory aside and let the node join again as a new member",
+            recovered.last
+        )));
+    }
+    let identity = Identity {
+        member,
+        name: name.to_owned(),
+        cluster: ClusterId::default(),
+        epoch: 0,
+        state: IdentityState::Empty,
+        place: None,
+    };
+    identity.write(disk)?;
+    Ok(identity)
+}
+
+impl From<BadIdentity> for HomeError {
+    fn from(bad: BadIdentity) -> Self {
+        match bad {
+            BadIdentity::Disk(e) => Self::Disk(format!("identity file: {e}")),
+            BadIdentity::Refused(why) => Self::Refused(why),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "home_tests.rs"]
+mod tests;

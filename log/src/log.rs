@@ -1,18 +1,27 @@
-//! The segmented log (DESIGN section 5).
+//! The segmented log (DESIGN section 5): one directory, one writer, one sync a batch.
 
 use crate::disk::Disk;
+use crate::fault::poison;
+use crate::position::{LOG_DIR, Name, Position, align_up};
+use crate::reader::{Change, Reader, Table};
+use crate::rebuild::{self, Start};
+use crate::record::Item;
+use crate::segment::{Owner, Segment};
 use crate::snapshot_files::SnapshotFiles;
+use crate::spare::{Making, Spare, SpareFile};
+use crate::state::State;
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::io::Persist;
-use holdfast_consensus::traits::{LogReader, LogStore, SpareWork};
-use holdfast_consensus::{
-    ClusterId, Entries, Index, LogId, MemberId, Recovered, Seq, SnapshotMeta,
-};
+use holdfast_consensus::traits::{LogStore, SnapshotStore};
+use holdfast_consensus::{Index, LogId, Recovered, Seq, SnapshotMeta};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Settings of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Length of a segment in bytes: a multiple of 4096, at least 16384.
+    /// Length of a segment in bytes: a multiple of 4096, at least 32768.
     pub segment_bytes: u64,
 }
 
@@ -22,57 +31,215 @@ impl Default for LogOptions {
     }
 }
 
-/// Whose log it is; stands in every segment header.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Owner {
-    /// The member: lives in the log alone and dies with it (R1).
-    pub member: MemberId,
-    /// Raft group (R44).
-    pub group: u64,
-    /// The cluster; zero until one is formed.
-    pub cluster: ClusterId,
-    /// Recovery epoch (R8).
-    pub epoch: u64,
+impl LogOptions {
+    /// Smallest segment, in bytes.
+    pub const SEGMENT_MIN: u64 = 32 << 10;
+
+    fn check(&self) -> Result<(), LogFault> {
+        let bytes = self.segment_bytes;
+        if bytes < Self::SEGMENT_MIN || align_up(bytes) != bytes {
+            return Err(LogFault::Refused(format!(
+                "segment size {bytes}: it must be a multiple of 4096 bytes and at least {}",
+                Self::SEGMENT_MIN
+            )));
+        }
+        Ok(())
+    }
 }
 
-fn unfinished() -> LogFault {
-    LogFault::Refused("the log is not written yet in this build".into())
-}
-
-/// A durable log in the directory `log` of a disk.
+/// A durable log in the directory `log` of a disk, with its snapshot files in `snap`.
 #[derive(Debug)]
 pub struct Log<D: Disk> {
-    disk: D,
+    pub(crate) disk: D,
+    pub(crate) options: LogOptions,
+    pub(crate) owner: Owner,
+    pub(crate) state: State,
+    pub(crate) segments: BTreeMap<u64, Arc<Segment<D::File>>>,
+    pub(crate) active: Arc<Segment<D::File>>,
+    /// Length of the active file in bytes.
+    pub(crate) bytes: u64,
+    /// Offset of the next batch in the active file; a multiple of 4096.
+    pub(crate) offset: u64,
+    /// CRC of the last record written.
+    pub(crate) chain: u32,
+    /// Everything below is acknowledged. Invariant: never above what a sync has returned for.
+    pub(crate) durable: Position,
+    /// Highest sequence number that was made durable.
+    pub(crate) seq: Seq,
+    /// Highest number in any file name: no unique id is used twice.
+    pub(crate) highest: u64,
+    /// Spares; the last one is used first.
+    pub(crate) spares: Vec<SpareFile>,
+    pub(crate) making: Arc<Making>,
+    pub(crate) table: Arc<RwLock<Table<D::File>>>,
+    /// Changes that become visible with the next sync.
+    pub(crate) changes: Vec<Change>,
+    /// A watermark is written and not synced yet.
+    pub(crate) unsynced: bool,
+    /// The durable position and commit of the last watermark written.
+    pub(crate) marked: (Position, Index),
+    /// Why nothing is accepted until reopen.
+    pub(crate) poisoned: Option<String>,
+    /// A write was tried since the last sync that returned: reopening must cut (R12).
+    pub(crate) touched: bool,
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) snapshots: SnapshotFiles<D>,
 }
 
 impl<D: Disk> Log<D> {
-    /// Opens the log, or creates it if there is none, and proves what it holds (R9, R12).
+    /// Opens the log, or creates it if there is none, and proves what it holds (R9, R12). The
+    /// owner's id is durable in a segment header before this returns (R7). Of an existing log,
+    /// `owner` must be the owner.
+    ///
+    /// A published snapshot that the log does not reach is taken as the log's base (R25): the
+    /// crash came between publishing a received snapshot and the base record.
     ///
     /// # Errors
     /// [`LogFault::Damaged`] or [`LogFault::Refused`] with every byte untouched; [`LogFault::Full`]
     /// or [`LogFault::Poisoned`] as the disk says.
     pub fn open(disk: D, owner: Owner, options: LogOptions) -> Result<Self, LogFault> {
-        let _ = (owner, options);
-        Ok(Self { disk })
+        options.check()?;
+        let opened = rebuild::open(&disk, owner, &options, Start::Fresh)?;
+        let snapshots = SnapshotFiles::open(disk.clone())?;
+        let table = Table::of(&opened.state, &opened.segments);
+        let mut log = Self {
+            disk,
+            options,
+            owner: opened.owner,
+            marked: (opened.durable, opened.state.commit),
+            state: opened.state,
+            segments: opened.segments,
+            active: opened.active,
+            bytes: opened.bytes,
+            offset: opened.offset,
+            chain: opened.chain,
+            durable: opened.durable,
+            seq: Seq(0),
+            highest: opened.highest,
+            spares: opened.spares,
+            making: Arc::default(),
+            table: Arc::new(RwLock::new(table)),
+            changes: Vec::new(),
+            unsynced: false,
+            poisoned: None,
+            touched: false,
+            buffer: Vec::new(),
+            snapshots,
+        };
+        if let Some(meta) = log.snapshots.newest() {
+            let (last, base) = (log.state.last.index, log.state.base.index);
+            let behind = meta.last.index > last;
+            if behind || (meta.last.index > base && !log.state.keeps_suffix(meta.last)) {
+                log.reset(&meta)?;
+            }
+        }
+        Ok(log)
     }
 
     /// Whose log it is.
     #[must_use]
     pub fn owner(&self) -> Owner {
-        Owner::default()
+        self.owner
     }
-}
 
-/// Reads durable entries, from any thread, while the writer goes on.
-#[derive(Clone, Debug)]
-pub struct Reader<D: Disk> {
-    _disk: D,
-}
+    /// The cluster and recovery epoch that headers of further segments carry.
+    pub(crate) fn set_cluster(&mut self, cluster: holdfast_consensus::ClusterId, epoch: u64) {
+        (self.owner.cluster, self.owner.epoch) = (cluster, epoch);
+    }
 
-/// A spare segment under preparation.
-#[derive(Debug)]
-pub struct Spare<D: Disk> {
-    _disk: D,
+    pub(crate) fn guard(&self) -> Result<(), LogFault> {
+        match &self.poisoned {
+            Some(detail) => Err(LogFault::Poisoned { detail: detail.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs an operation; any fault of it poisons the log.
+    pub(crate) fn poisoning<T>(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> Result<T, LogFault>,
+    ) -> Result<T, LogFault> {
+        self.guard()?;
+        let result = run(self);
+        if let Err(fault) = &result {
+            self.poisoned = Some(fault.to_string());
+        }
+        result
+    }
+
+    fn publish_table(&mut self) {
+        let table = Table::of(&self.state, &self.segments);
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+    }
+
+    fn try_reset(&mut self, to: &SnapshotMeta) -> Result<LogId, LogFault> {
+        if to.last.index <= self.state.base.index {
+            return Ok(self.state.last);
+        }
+        let kept = self.state.keeps_suffix(to.last);
+        let item = Item::base(to, kept).map_err(|e| LogFault::Refused(e.0))?;
+        let mut items = vec![item];
+        self.ensure_spares(&self.segments_wanted(&items))?;
+        if !kept && to.last.index.next() < self.active.header.first {
+            // As with any cut: a segment never goes on below its own first index, so that it
+            // stands alone once older ones are gone.
+            let room = items.iter().map(Item::size).sum::<u64>() * 2;
+            self.ensure_spares(&[self.fresh_size(room)])?;
+            self.seal(self.state.hard)?;
+            self.state.rebase(to, false).map_err(LogFault::Refused)?;
+            self.enter_fresh_segment()?;
+            let meta = self.state.meta_at(self.state.last);
+            items.insert(0, Item::meta(&meta).map_err(|e| LogFault::Refused(e.0))?);
+        }
+        self.write_and_sync(items)?;
+        self.publish_table();
+        Ok(self.state.last)
+    }
+
+    fn try_compact(&mut self, through: Index) -> Result<Index, LogFault> {
+        let through = through.min(self.state.last.index);
+        loop {
+            let Some((&oldest, segment)) = self.segments.first_key_value() else { break };
+            if oldest == self.active.header.unique {
+                break;
+            }
+            let live = self.state.entries.iter().take_while(|e| e.segment == oldest).count() as u64;
+            // An entry of a later segment in front means that this one holds nothing live: what it
+            // held was cut, and the later segment begins below it.
+            let last_live = Index(self.state.base.index.0 + live);
+            if live > 0 && last_live > through {
+                break;
+            }
+            let path = segment.path.clone();
+            // Readers forget it first. Oldest first, each made durable before the next: no crash
+            // leaves a hole that could be read as a shorter log.
+            self.state.compact(last_live);
+            self.segments.remove(&oldest);
+            self.publish_table();
+            // Should this fail, only reading the directory again tells what is there.
+            self.touched = true;
+            self.disk
+                .unlink(&path)
+                .and_then(|()| self.disk.sync_dir(LOG_DIR))
+                .map_err(|e| poison("give up a segment", e))?;
+            self.touched = false;
+        }
+        Ok(self.state.first())
+    }
+
+    fn try_reopen(&mut self) -> Result<(), LogFault> {
+        let start = Start::Again { limit: self.durable };
+        let opened = rebuild::open(&self.disk, self.owner, &self.options, start)?;
+        self.state = opened.state;
+        self.segments = opened.segments;
+        self.active = opened.active;
+        (self.bytes, self.offset, self.chain) = (opened.bytes, opened.offset, opened.chain);
+        self.durable = opened.durable;
+        self.highest = self.highest.max(opened.highest);
+        self.spares = opened.spares;
+        self.marked = (opened.durable, self.state.commit);
+        Ok(())
+    }
 }
 
 impl<D: Disk> LogStore for Log<D> {
@@ -81,48 +248,113 @@ impl<D: Disk> LogStore for Log<D> {
     type Spare = Spare<D>;
 
     fn recovered(&self) -> Recovered {
-        Recovered::default()
+        let state = &self.state;
+        Recovered {
+            hard: state.hard,
+            first: state.first(),
+            base: state.base,
+            last: state.last,
+            time: state.time,
+            terms: state.terms.clone(),
+            memberships: state.memberships.clone(),
+            snapshot: self.snapshots.newest(),
+            commit: state.commit,
+            boot: state.boot,
+        }
     }
+
     fn reader(&self) -> Self::Reader {
-        Reader { _disk: self.disk.clone() }
+        Reader { table: Arc::clone(&self.table) }
     }
+
     fn snapshots(&self) -> Self::Snapshots {
-        SnapshotFiles { _disk: self.disk.clone() }
+        self.snapshots.clone()
     }
-    fn persist(&mut self, _batches: &[Persist]) -> Result<Seq, LogFault> {
-        Err(unfinished())
+
+    fn persist(&mut self, batches: &[Persist]) -> Result<Seq, LogFault> {
+        self.poisoning(|log| log.try_persist(batches))
     }
-    fn watermark(&mut self, _commit: Index) -> Result<(), LogFault> {
-        Err(unfinished())
+
+    fn watermark(&mut self, commit: Index) -> Result<(), LogFault> {
+        self.poisoning(|log| log.try_watermark(commit))
     }
+
     fn spare(&mut self) -> Option<Self::Spare> {
-        None
+        if !self.spares.is_empty() || self.making.busy.load(Ordering::Acquire) {
+            return None;
+        }
+        self.highest += 1;
+        let making = Arc::clone(&self.making);
+        Some(Spare::new(self.disk.clone(), self.highest, self.options.segment_bytes, making))
     }
-    fn add_spare(&mut self, _spare: Self::Spare) -> Result<(), LogFault> {
-        Err(unfinished())
+
+    fn add_spare(&mut self, spare: Self::Spare) -> Result<(), LogFault> {
+        let Some(file) = spare.finished() else {
+            return Err(LogFault::Refused("the spare segment is not finished".into()));
+        };
+        self.making.failed.store(false, Ordering::Release);
+        let known = self.spares.iter().any(|s| s.number == file.number);
+        // A reopen meanwhile may have found it by its name, and may have used it.
+        let path = Name::Spare { number: file.number }.path();
+        if !known && self.disk.open(&path, crate::disk::Mode::Read).is_ok() {
+            self.spares.push(file);
+        }
+        Ok(())
     }
+
     fn low(&self) -> bool {
-        false
+        self.spares.is_empty() && self.making.failed.load(Ordering::Acquire)
     }
-    fn compact(&mut self, _through: Index) -> Result<Index, LogFault> {
-        Err(unfinished())
+
+    fn compact(&mut self, through: Index) -> Result<Index, LogFault> {
+        self.poisoning(|log| log.try_compact(through))
     }
-    fn reset(&mut self, _to: &SnapshotMeta) -> Result<LogId, LogFault> {
-        Err(unfinished())
+
+    fn reset(&mut self, to: &SnapshotMeta) -> Result<LogId, LogFault> {
+        self.poisoning(|log| log.try_reset(to))
     }
+
     fn reopen(&mut self) -> Result<Recovered, LogFault> {
-        Err(unfinished())
+        if self.poisoned.is_some() {
+            // Nothing was written since the last sync that returned: what is in memory is what is
+            // durable, and no space is needed to go on.
+            if self.touched {
+                self.try_reopen()?;
+            }
+            self.changes.clear();
+            (self.unsynced, self.touched, self.poisoned) = (false, false, None);
+            self.publish_table();
+        }
+        Ok(self.recovered())
     }
 }
 
-impl<D: Disk> LogReader for Reader<D> {
-    fn read(&self, _from: Index, _to: Index, _max_bytes: usize) -> Result<Entries, LogFault> {
-        Err(unfinished())
+impl<D: Disk> Log<D> {
+    /// True if the active file has room for `size` bytes of records and for its seal.
+    pub(crate) fn fits(&self, size: u64) -> bool {
+        align_up(self.offset + size) + crate::position::BLOCK <= self.bytes
     }
-}
 
-impl<D: Disk> SpareWork for Spare<D> {
-    fn step(&mut self) -> Result<bool, LogFault> {
-        Err(unfinished())
+    /// Makes what was just synced visible.
+    pub(crate) fn acknowledge(&mut self) {
+        for segment in self.segments.values().rev() {
+            if segment.header.unique == self.active.header.unique {
+                segment.publish(self.offset);
+            }
+        }
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        for (unique, segment) in &self.segments {
+            if !table.segments.contains_key(unique) {
+                table.segments.insert(*unique, Arc::clone(segment));
+            }
+        }
+        for change in self.changes.drain(..) {
+            table.apply(change);
+        }
+        drop(table);
+        self.durable =
+            Position { segment: self.active.header.unique, offset: self.offset, seq: self.seq.0 };
+        self.unsynced = false;
+        self.touched = false;
     }
 }

@@ -1,0 +1,495 @@
+//! Records: what a segment holds behind its header. The byte layout is pinned by golden tests.
+//!
+//! ```text
+//!  0  magic 0xB7    1  kind    2  flags u16    4  body length u32 (without padding)
+//!  8  term u64     16  index u64              24  CRC of the previous record u32
+//! 28  CRC-32C over the segment's unique id, bytes 0..28, body and padding
+//! 32  body, padded with zeros to a multiple of 8
+//! ```
+//!
+//! All numbers are little-endian. The unique id in the CRC makes recycled or misdirected bytes
+//! fail, the chained CRC makes reordered or missing records visible, across segments too.
+
+use crate::position::Position;
+use bytes::Bytes;
+use holdfast_consensus::codec;
+use holdfast_consensus::{
+    Body, Entry, HardState, Index, LogId, MemberId, Membership, Micros, SnapshotMeta, Term,
+};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of a record header.
+pub(crate) const RECORD_HEADER: usize = 32;
+/// Bytes of an entry's body before its payload.
+pub(crate) const ENTRY_PREFIX: usize = 16;
+/// Bytes of a batch header's body.
+pub(crate) const BATCH_BODY: usize = 56;
+/// Bytes of a whole batch header record.
+pub(crate) const BATCH_RECORD: usize = RECORD_HEADER + BATCH_BODY;
+/// Largest body that is believed: checked before anything is read or allocated.
+pub(crate) const BODY_MAX: usize = 64 << 20;
+
+const MAGIC: u8 = 0xB7;
+const HAS_VOTE: u16 = 1;
+const SUFFIX_KEPT: u16 = 1;
+
+/// Kind of a record.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Batch = 1,
+    Entry = 2,
+    Truncate = 3,
+    Watermark = 4,
+    Base = 5,
+    Meta = 6,
+    Seal = 7,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::Batch,
+            2 => Self::Entry,
+            3 => Self::Truncate,
+            4 => Self::Watermark,
+            5 => Self::Base,
+            6 => Self::Meta,
+            7 => Self::Seal,
+            _ => return None,
+        })
+    }
+
+    /// A stable lower-case word.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Batch => "batch",
+            Self::Entry => "entry",
+            Self::Truncate => "truncate",
+            Self::Watermark => "watermark",
+            Self::Base => "base",
+            Self::Meta => "meta",
+            Self::Seal => "seal",
+        }
+    }
+}
+
+/// What a member remembers of a peer (R3). The list is empty until that rule is built.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PeerMemory {
+    pub(crate) member: MemberId,
+    pub(crate) boot: u64,
+    pub(crate) term: Term,
+    pub(crate) last: LogId,
+    pub(crate) commit: Index,
+    pub(crate) epoch: u64,
+}
+
+/// State that every fresh segment repeats, so that it stands alone once older ones are gone: all
+/// of it as of the header's previous entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Meta {
+    /// Number of the start that wrote this (R3).
+    pub(crate) boot: u64,
+    /// Longest promise ever given in an acknowledgement, in microseconds; zero if none (R38).
+    pub(crate) promise: Micros,
+    /// Memory of peers (R3).
+    pub(crate) peers: Vec<PeerMemory>,
+    /// Commit index known when this was written (R10).
+    pub(crate) commit: Index,
+    /// Log time of the header's previous entry.
+    pub(crate) time: Micros,
+    /// Configuration in force at the header's previous entry.
+    pub(crate) membership: Option<(Index, Membership)>,
+}
+
+/// Something to write.
+#[derive(Clone, Debug)]
+pub(crate) enum Item {
+    Entry {
+        id: LogId,
+        time: Micros,
+        tag: u8,
+        payload: Bytes,
+        crc: u32,
+        weight: u32,
+        membership: Option<Membership>,
+    },
+    /// Entries from `from` on are void, provided that the next `needs` entries are there: a
+    /// truncation and its replacement count whole or not at all (R3).
+    Truncate {
+        from: Index,
+        needs: u32,
+    },
+    Watermark {
+        at: Position,
+        commit: Index,
+    },
+    Base {
+        last: LogId,
+        kept: bool,
+        meta: Box<SnapshotMeta>,
+        encoded: Bytes,
+    },
+    Meta(Bytes),
+    Seal {
+        last: LogId,
+    },
+}
+
+/// A value that cannot be written.
+#[derive(Debug)]
+pub(crate) struct TooLarge(pub(crate) String);
+
+impl Item {
+    pub(crate) fn entry(entry: &Entry) -> Result<Self, TooLarge> {
+        let (tag, payload, membership) = match &entry.body {
+            Body::Blank => (0, Bytes::new(), None),
+            Body::Command(bytes) => (1, bytes.clone(), None),
+            Body::Membership(m) => {
+                let bytes =
+                    codec::encode("configuration", m).map_err(|e| TooLarge(e.to_string()))?;
+                (2, bytes.into(), Some(m.clone()))
+            }
+        };
+        if payload.len() > BODY_MAX - ENTRY_PREFIX {
+            return Err(TooLarge(format!("entry {} has {} bytes", entry.id, payload.len())));
+        }
+        let crc = entry_crc(entry.id, tag, entry.time, &payload);
+        let weight = u32::try_from(entry.weight()).unwrap_or(u32::MAX);
+        Ok(Self::Entry { id: entry.id, time: entry.time, tag, payload, crc, weight, membership })
+    }
+
+    pub(crate) fn base(meta: &SnapshotMeta, kept: bool) -> Result<Self, TooLarge> {
+        let encoded = codec::encode("snapshot label", meta).map_err(|e| TooLarge(e.to_string()))?;
+        let meta = Box::new(meta.clone());
+        Ok(Self::Base { last: meta.last, kept, meta, encoded: encoded.into() })
+    }
+
+    pub(crate) fn meta(meta: &Meta) -> Result<Self, TooLarge> {
+        let encoded = codec::encode("meta record", meta).map_err(|e| TooLarge(e.to_string()))?;
+        Ok(Self::Meta(encoded.into()))
+    }
+
+    fn body_len(&self) -> usize {
+        match self {
+            Self::Entry { payload, .. } => ENTRY_PREFIX + payload.len(),
+            Self::Truncate { .. } => 8,
+            Self::Watermark { .. } => 32,
+            Self::Base { encoded, .. } => encoded.len(),
+            Self::Meta(encoded) => encoded.len(),
+            Self::Seal { .. } => 0,
+        }
+    }
+
+    /// Bytes that the record takes.
+    pub(crate) fn size(&self) -> u64 {
+        record_size(self.body_len())
+    }
+}
+
+/// Bytes that a record with a body of this length takes.
+pub(crate) const fn record_size(body: usize) -> u64 {
+    (RECORD_HEADER + body.next_multiple_of(8)) as u64
+}
+
+/// The CRC that identifies an entry among members: over term, index and content alone (R15).
+pub(crate) fn entry_crc(id: LogId, tag: u8, time: Micros, payload: &[u8]) -> u32 {
+    let mut head = [0; 25];
+    head[0..8].copy_from_slice(&id.term.0.to_le_bytes());
+    head[8..16].copy_from_slice(&id.index.0.to_le_bytes());
+    head[16] = tag;
+    head[17..25].copy_from_slice(&time.to_le_bytes());
+    crc32c::crc32c_append(crc32c::crc32c(&head), payload)
+}
+
+/// What a batch header says besides what its records say.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BatchHead {
+    /// Hard state from here on.
+    pub(crate) hard: HardState,
+    /// What was known durable when the batch was issued (R9).
+    pub(crate) durable: Position,
+    /// Highest sequence number in the batch.
+    pub(crate) seq: u64,
+}
+
+/// Appends one batch to `out`: its header and its records. Returns the offset of each record in
+/// `out`, and the CRC of the last one.
+pub(crate) fn encode_batch(
+    out: &mut Vec<u8>,
+    unique: u64,
+    mut chain: u32,
+    head: &BatchHead,
+    items: &[Item],
+) -> (Vec<u64>, u32) {
+    let len: u64 = BATCH_RECORD as u64 + items.iter().map(Item::size).sum::<u64>();
+    let digest = items.iter().fold(0, |sum, item| match item {
+        Item::Entry { crc, .. } => crc32c::crc32c_append(sum, &crc.to_le_bytes()),
+        _ => sum,
+    });
+    let mut body = [0; BATCH_BODY];
+    let fields = [
+        head.durable.segment,
+        head.durable.offset,
+        head.durable.seq,
+        head.hard.voted_for.map_or(0, |m| m.0),
+        len,
+        head.seq,
+    ];
+    for (slot, field) in body.chunks_exact_mut(8).zip(fields) {
+        slot.copy_from_slice(&field.to_le_bytes());
+    }
+    let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
+    body[48..52].copy_from_slice(&count.to_le_bytes());
+    body[52..56].copy_from_slice(&digest.to_le_bytes());
+    let flags = if head.hard.voted_for.is_some() { HAS_VOTE } else { 0 };
+    let top = Top { kind: Kind::Batch, flags, id: LogId { term: head.hard.term, index: Index(0) } };
+    chain = put_record(out, unique, chain, top, &[&body]);
+    let mut offsets = Vec::with_capacity(items.len());
+    for item in items {
+        offsets.push(out.len() as u64);
+        chain = put_item(out, unique, chain, item);
+    }
+    (offsets, chain)
+}
+
+fn put_item(out: &mut Vec<u8>, unique: u64, chain: u32, item: &Item) -> u32 {
+    let mut put = |kind, flags, id, parts: &[&[u8]]| {
+        put_record(out, unique, chain, Top { kind, flags, id }, parts)
+    };
+    match item {
+        Item::Entry { id, time, tag, payload, crc, .. } => {
+            let mut prefix = [0; ENTRY_PREFIX];
+            prefix[0..4].copy_from_slice(&crc.to_le_bytes());
+            prefix[4] = *tag;
+            prefix[8..16].copy_from_slice(&time.to_le_bytes());
+            put(Kind::Entry, 0, *id, &[&prefix, payload])
+        }
+        Item::Truncate { from, needs } => {
+            let id = LogId { term: Term(0), index: *from };
+            put(Kind::Truncate, 0, id, &[&u64::from(*needs).to_le_bytes()])
+        }
+        Item::Watermark { at, commit } => {
+            let fields = [at.segment, at.offset, at.seq, commit.0].map(u64::to_le_bytes);
+            put(Kind::Watermark, 0, LogId::default(), &[fields.as_flattened()])
+        }
+        Item::Base { last, kept, encoded, .. } => {
+            put(Kind::Base, if *kept { SUFFIX_KEPT } else { 0 }, *last, &[encoded])
+        }
+        Item::Meta(encoded) => put(Kind::Meta, 0, LogId::default(), &[encoded]),
+        Item::Seal { last } => put(Kind::Seal, 0, *last, &[]),
+    }
+}
+
+struct Top {
+    kind: Kind,
+    flags: u16,
+    id: LogId,
+}
+
+fn put_record(out: &mut Vec<u8>, unique: u64, chain: u32, top: Top, parts: &[&[u8]]) -> u32 {
+    let start = out.len();
+    let len: usize = parts.iter().map(|p| p.len()).sum();
+    assert!(len <= BODY_MAX, "record bodies are bounded where items are made");
+    out.push(MAGIC);
+    out.push(top.kind as u8);
+    out.extend_from_slice(&top.flags.to_le_bytes());
+    out.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend_from_slice(&top.id.term.0.to_le_bytes());
+    out.extend_from_slice(&top.id.index.0.to_le_bytes());
+    out.extend_from_slice(&chain.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+    out.resize(start + RECORD_HEADER + len.next_multiple_of(8), 0);
+    let crc = record_crc(unique, &out[start..]);
+    out[start + 28..start + 32].copy_from_slice(&crc.to_le_bytes());
+    crc
+}
+
+/// CRC of a whole record (header, body, padding) under the unique id of its segment.
+fn record_crc(unique: u64, record: &[u8]) -> u32 {
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&unique.to_le_bytes()), &record[..28]);
+    crc32c::crc32c_append(sum, &record[RECORD_HEADER..])
+}
+
+/// A record header as it stands on disk; nothing of it is proved yet.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    pub(crate) flags: u16,
+    pub(crate) len: usize,
+    pub(crate) id: LogId,
+    pub(crate) chain: u32,
+    pub(crate) crc: u32,
+}
+
+impl Header {
+    /// Reads a header from the first [`RECORD_HEADER`] bytes.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
+        if bytes.len() < RECORD_HEADER {
+            return Err("no room for a record");
+        }
+        if bytes[0] != MAGIC {
+            return Err("no record");
+        }
+        let kind = Kind::from_byte(bytes[1]).ok_or("unknown kind of record")?;
+        let len = u32_at(bytes, 4) as usize;
+        if len > BODY_MAX {
+            return Err("record length out of bounds");
+        }
+        Ok(Self {
+            kind,
+            flags: u16::from_le_bytes([bytes[2], bytes[3]]),
+            len,
+            id: LogId::new(u64_at(bytes, 8), u64_at(bytes, 16)),
+            chain: u32_at(bytes, 24),
+            crc: u32_at(bytes, 28),
+        })
+    }
+
+    /// Bytes of the whole record.
+    pub(crate) const fn size(&self) -> u64 {
+        record_size(self.len)
+    }
+
+    /// True if the whole record verifies under this unique id.
+    pub(crate) fn verifies(&self, unique: u64, record: &[u8]) -> bool {
+        record.len() as u64 == self.size() && record_crc(unique, record) == self.crc
+    }
+}
+
+/// The content of a verified record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Batch { head: BatchHead, len: u64, records: u32, digest: u32 },
+    Entry { time: Micros, crc: u32, weight: u32, membership: Option<Box<Membership>> },
+    Truncate { needs: u32 },
+    Watermark { at: Position, commit: Index },
+    Base { kept: bool, meta: Box<SnapshotMeta> },
+    Meta(Box<Meta>),
+    Seal,
+}
+
+impl Content {
+    /// Decodes a record that has verified. An error means a writer that followed other rules.
+    pub(crate) fn decode(header: &Header, record: &[u8]) -> Result<Self, String> {
+        let body = &record[RECORD_HEADER..RECORD_HEADER + header.len];
+        let fixed = |len: usize| {
+            if body.len() == len { Ok(()) } else { Err(format!("body of {} bytes", body.len())) }
+        };
+        Ok(match header.kind {
+            Kind::Batch => {
+                fixed(BATCH_BODY)?;
+                let vote = MemberId(u64_at(body, 24));
+                let voted_for = (header.flags & HAS_VOTE != 0).then_some(vote);
+                Self::Batch {
+                    head: BatchHead {
+                        hard: HardState { term: header.id.term, voted_for },
+                        durable: position_at(body),
+                        seq: u64_at(body, 40),
+                    },
+                    len: u64_at(body, 32),
+                    records: u32_at(body, 48),
+                    digest: u32_at(body, 52),
+                }
+            }
+            Kind::Entry => {
+                // The command itself is not kept: only its length counts here.
+                let mut command = 0;
+                let entry = entry_from(header, body, |range| {
+                    command = range.len();
+                    Bytes::new()
+                })?;
+                let membership = match &entry.body {
+                    Body::Membership(m) => Some(Box::new(m.clone())),
+                    _ => None,
+                };
+                let weight = u32::try_from(entry.weight() + command).unwrap_or(u32::MAX);
+                Self::Entry { time: entry.time, crc: u32_at(body, 0), weight, membership }
+            }
+            Kind::Truncate => {
+                fixed(8)?;
+                Self::Truncate { needs: u32_at(body, 0) }
+            }
+            Kind::Watermark => {
+                fixed(32)?;
+                Self::Watermark { at: position_at(body), commit: Index(u64_at(body, 24)) }
+            }
+            Kind::Base => {
+                let meta: SnapshotMeta =
+                    codec::decode("snapshot label", body).map_err(|e| e.to_string())?;
+                if meta.last != header.id {
+                    return Err("base record and its label differ".into());
+                }
+                Self::Base { kept: header.flags & SUFFIX_KEPT != 0, meta: Box::new(meta) }
+            }
+            Kind::Meta => {
+                let meta = codec::decode("meta record", body).map_err(|e| e.to_string())?;
+                Self::Meta(Box::new(meta))
+            }
+            Kind::Seal => {
+                fixed(0)?;
+                Self::Seal
+            }
+        })
+    }
+}
+
+/// Decodes a verified entry record; the payload of a command shares `record`.
+pub(crate) fn shared_entry(record: &Bytes) -> Result<Entry, String> {
+    let header = Header::parse(record)?;
+    let end = RECORD_HEADER + header.len;
+    if header.kind != Kind::Entry || record.len() < end {
+        return Err("not an entry record".into());
+    }
+    entry_from(&header, &record[RECORD_HEADER..end], |range| {
+        record.slice(RECORD_HEADER + range.start..RECORD_HEADER + range.end)
+    })
+}
+
+/// Splits an entry's body and checks the entry's own CRC.
+fn entry_from(
+    header: &Header,
+    body: &[u8],
+    command: impl FnOnce(std::ops::Range<usize>) -> Bytes,
+) -> Result<Entry, String> {
+    if body.len() < ENTRY_PREFIX {
+        return Err(format!("entry body of {} bytes", body.len()));
+    }
+    let (tag, time, payload) = (body[4], u64_at(body, 8), &body[ENTRY_PREFIX..]);
+    if entry_crc(header.id, tag, time, payload) != u32_at(body, 0) {
+        return Err("the entry's own CRC does not match".into());
+    }
+    let body = match tag {
+        0 if payload.is_empty() => Body::Blank,
+        1 => Body::Command(command(ENTRY_PREFIX..body.len())),
+        2 => Body::Membership(codec::decode("configuration", payload).map_err(|e| e.to_string())?),
+        _ => return Err(format!("entry of unknown form {tag}")),
+    };
+    Ok(Entry { id: header.id, time, body })
+}
+
+fn position_at(body: &[u8]) -> Position {
+    Position { segment: u64_at(body, 0), offset: u64_at(body, 8), seq: u64_at(body, 16) }
+}
+
+/// Reads a number from a slice whose length was checked.
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
+}
+
+/// As [`u64_at`].
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(number)
+}
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+mod tests;

@@ -1,0 +1,276 @@
+//! Writing: batches, segment changes, watermarks.
+
+use crate::disk::{Disk, DiskFile};
+use crate::fault::poison;
+use crate::log::Log;
+use crate::position::{BLOCK, LOG_DIR, Name, align_up, segment_name};
+use crate::reader::Change;
+use crate::rebuild::take_spare;
+use crate::record::{BATCH_RECORD, BatchHead, Item, encode_batch};
+use crate::segment::{Cursor, FIRST_BATCH, Join, Segment, SegmentHeader};
+use crate::spare::make_now;
+use holdfast_consensus::fault::LogFault;
+use holdfast_consensus::io::Persist;
+use holdfast_consensus::{HardState, Index, Seq};
+use std::sync::Arc;
+
+impl<D: Disk> Log<D> {
+    /// All batches in order, then one sync. A batch that reaches over the end of a segment costs
+    /// one more sync for each segment that it fills; nothing is acknowledged before the last.
+    pub(crate) fn try_persist(&mut self, batches: &[Persist]) -> Result<Seq, LogFault> {
+        let Some(seq) = batches.iter().map(|b| b.seq).max() else { return Ok(self.seq) };
+        let hard = batches.iter().rev().find_map(|b| b.hard).unwrap_or(self.state.hard);
+        self.check_hard(hard);
+        let items = self.plan(batches)?;
+        // Whatever space is needed is there before the first byte is written.
+        let wanted = self.segments_wanted(&items);
+        self.ensure_spares(&wanted)?;
+        self.state.hard = hard;
+        self.seq = self.seq.max(seq);
+        self.write_and_sync(items)?;
+        Ok(self.seq)
+    }
+
+    /// Raft figure 2: the term never goes back, and there is one vote a term.
+    fn check_hard(&self, hard: HardState) {
+        let old = self.state.hard;
+        assert!(hard.term >= old.term, "the term never goes back");
+        let votes_once =
+            hard.term > old.term || old.voted_for.is_none() || old.voted_for == hard.voted_for;
+        assert!(votes_once, "a vote is never changed within its term");
+    }
+
+    /// The records of these batches, checked against the log before anything is written.
+    fn plan(&self, batches: &[Persist]) -> Result<Vec<Item>, LogFault> {
+        let mut items = Vec::new();
+        let mut next = self.state.last.index.next();
+        for batch in batches {
+            let at = next;
+            let refuse = |what: String| {
+                LogFault::Refused(format!("persist {}: {what}; the log goes on at {at}", batch.seq))
+            };
+            if let Some(from) = batch.truncate_from {
+                if from > next || from <= self.state.base.index {
+                    return Err(refuse(format!("a cut from {from} is outside the log")));
+                }
+                let needs = u32::try_from(batch.append.len()).unwrap_or(u32::MAX);
+                items.push(Item::Truncate { from, needs });
+                next = from;
+            }
+            if let Some(first) = batch.append.first()
+                && first.index != next
+            {
+                return Err(refuse(format!("entries from {} leave a gap", first.index)));
+            }
+            for entry in &batch.append {
+                items.push(Item::entry(entry).map_err(|e| refuse(e.0))?);
+            }
+            next = Index(next.0 + batch.append.len() as u64);
+        }
+        Ok(items)
+    }
+
+    /// Sizes of the fresh segments that these records need; rather one too many than too few.
+    pub(crate) fn segments_wanted(&self, items: &[Item]) -> Vec<u64> {
+        let (mut bytes, mut offset, mut size) = (self.bytes, self.offset, BATCH_RECORD as u64);
+        let mut first = self.active.header.first;
+        let mut wanted = Vec::new();
+        let configurations: u64 = (items.iter())
+            .filter(|i| matches!(i, Item::Entry { membership: Some(_), .. }))
+            .map(Item::size)
+            .sum();
+        for item in items {
+            let opens = matches!(item, Item::Truncate { from, .. } if *from < first);
+            if opens || align_up(offset + size + item.size()) + BLOCK > bytes {
+                let needed = self.fresh_size(item.size() + configurations);
+                wanted.push(needed);
+                match item {
+                    Item::Truncate { from, .. } => first = *from,
+                    Item::Entry { id, .. } => first = id.index,
+                    _ => {}
+                }
+                bytes = needed.max(self.options.segment_bytes);
+                offset = FIRST_BATCH;
+                size = needed - FIRST_BATCH - BLOCK - item.size();
+            }
+            size += item.size();
+        }
+        wanted
+    }
+
+    /// Bytes of a fresh segment that can hold records of `size` bytes in its first batch.
+    pub(crate) fn fresh_size(&self, size: u64) -> u64 {
+        let widest = self.state.memberships.iter().map(|(_, m)| {
+            // Ids and names, their lengths, and the fixed part of a meta record.
+            let names: usize = m.names.values().map(|n| n.len() + 16).sum();
+            (m.voters.len() + m.outgoing.len() + m.learners.len()) * 8 + names
+        });
+        let meta = align_up((widest.max().unwrap_or(0) + 512) as u64);
+        FIRST_BATCH + meta + align_up(BATCH_RECORD as u64 + size) + BLOCK
+    }
+
+    /// Has spares of at least these sizes ready, to be taken in this order.
+    pub(crate) fn ensure_spares(&mut self, wanted: &[u64]) -> Result<(), LogFault> {
+        let mut queue = Vec::with_capacity(wanted.len());
+        let mut result = Ok(());
+        for bytes in wanted {
+            if let Some(at) = self.spares.iter().rposition(|s| s.bytes >= *bytes) {
+                queue.push(self.spares.remove(at));
+                continue;
+            }
+            self.highest += 1;
+            match make_now(&self.disk, self.highest, self.options.segment_bytes.max(*bytes)) {
+                Ok(spare) => queue.push(spare),
+                Err(fault) => {
+                    result = Err(fault);
+                    break;
+                }
+            }
+        }
+        self.spares.extend(queue.into_iter().rev());
+        result
+    }
+
+    /// Writes records as one batch, or as several if a segment ends among them, and syncs.
+    pub(crate) fn write_and_sync(&mut self, items: Vec<Item>) -> Result<(), LogFault> {
+        self.touched = true;
+        let (mut part, mut size) = (Vec::new(), BATCH_RECORD as u64);
+        for item in items {
+            let opens =
+                matches!(&item, Item::Truncate { from, .. } if *from < self.active.header.first);
+            if opens || !self.fits(size + item.size()) {
+                self.write_part(&mut part)?;
+                self.seal(self.state.hard)?;
+                if let Item::Truncate { from, .. } = &item {
+                    // A cut never reaches below the first index of its own segment: then that
+                    // segment stands alone when older ones are gone.
+                    self.state.truncate(*from).map_err(LogFault::Refused)?;
+                    self.changes.push(Change::Cut(*from));
+                }
+                self.enter_fresh_segment()?;
+                let meta = self.state.meta_at(self.state.last);
+                part.push(Item::meta(&meta).map_err(|e| LogFault::Refused(e.0))?);
+                size = BATCH_RECORD as u64 + part.iter().map(Item::size).sum::<u64>();
+            }
+            size += item.size();
+            part.push(item);
+        }
+        self.write_part(&mut part)?;
+        self.sync()?;
+        self.acknowledge();
+        Ok(())
+    }
+
+    /// Writes one batch behind what is there, padded to whole sectors, without a sync.
+    fn write_part(&mut self, items: &mut Vec<Item>) -> Result<(), LogFault> {
+        let segment = self.active.header.unique;
+        let head = BatchHead { hard: self.state.hard, durable: self.durable, seq: self.seq.0 };
+        self.buffer.clear();
+        let (offsets, chain) =
+            encode_batch(&mut self.buffer, segment, self.chain, &head, items.as_slice());
+        let end = align_up(self.offset + self.buffer.len() as u64);
+        let padded = usize::try_from(end - self.offset).unwrap_or(usize::MAX);
+        assert!(end + BLOCK <= self.bytes, "a batch was planned to fit its segment");
+        self.buffer.resize(padded, 0);
+        (self.active.file.write_at(self.offset, &self.buffer))
+            .map_err(|e| poison("write the log", e))?;
+        for (item, at) in items.drain(..).zip(offsets) {
+            self.state.written(segment, self.offset + at, &item).map_err(LogFault::Refused)?;
+            match item {
+                Item::Truncate { from, .. } => self.changes.push(Change::Cut(from)),
+                Item::Entry { .. } => {
+                    self.changes.extend(self.state.entries.back().copied().map(Change::Push));
+                }
+                _ => {}
+            }
+        }
+        (self.offset, self.chain) = (end, chain);
+        // One huge batch must not keep its memory for ever.
+        self.buffer.shrink_to(1 << 20);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), LogFault> {
+        self.active.file.sync().map_err(|e| poison("sync the log", e))
+    }
+
+    /// Ends the active segment. Its last block was kept free for this.
+    pub(crate) fn seal(&mut self, hard: HardState) -> Result<(), LogFault> {
+        self.touched = true;
+        let head = BatchHead { hard, durable: self.durable, seq: self.seq.0 };
+        let seal = [Item::Seal { last: self.state.last }];
+        let mut buffer = Vec::new();
+        let unique = self.active.header.unique;
+        let (_, chain) = encode_batch(&mut buffer, unique, self.chain, &head, &seal);
+        buffer.resize(usize::try_from(BLOCK).unwrap_or(buffer.len()), 0);
+        (self.active.file.write_at(self.offset, &buffer))
+            .map_err(|e| poison("seal a segment", e))?;
+        self.sync()?;
+        (self.offset, self.chain) = (self.offset + BLOCK, chain);
+        self.active.publish(self.offset);
+        Ok(())
+    }
+
+    /// Goes on in a fresh segment. Its header is durable, with file and directory, before the
+    /// first batch (R16), and its name appears only when the header is there.
+    pub(crate) fn enter_fresh_segment(&mut self) -> Result<(), LogFault> {
+        let spare = match self.spares.pop() {
+            Some(spare) => spare,
+            None => {
+                self.highest += 1;
+                make_now(&self.disk, self.highest, self.options.segment_bytes)?
+            }
+        };
+        if !spare.fresh || spare.number != self.highest {
+            self.highest += 1;
+        }
+        let unique = self.highest;
+        let (file, bytes) = take_spare(&self.disk, spare, unique, 0)?;
+        let previous = self.active.header.unique;
+        let header = SegmentHeader {
+            unique,
+            owner: self.owner,
+            first: self.state.last.index.next(),
+            prev: self.state.last,
+            join: Join { unique: previous, end: self.offset, chain: self.chain },
+            copied: None,
+            bytes,
+        };
+        let mut block = vec![0; usize::try_from(FIRST_BATCH).unwrap_or_default()];
+        block[..crate::segment::HEADER_LEN].copy_from_slice(&header.encode());
+        let path = segment_name(header.first, unique).path();
+        (file.write_at(0, &block))
+            .and_then(|()| file.sync())
+            .and_then(|()| self.disk.rename(&Name::Spare { number: unique }.path(), &path))
+            .and_then(|()| self.disk.sync_dir(LOG_DIR))
+            .map_err(|e| poison("begin a segment", e))?;
+        let segment = Segment::new(header, path, file, 0, Cursor::start(&header));
+        self.active = Arc::new(segment);
+        self.segments.insert(unique, Arc::clone(&self.active));
+        (self.bytes, self.offset) = (bytes, FIRST_BATCH);
+        Ok(())
+    }
+
+    /// R10. The first call after a sync writes the position that is known durable and the commit
+    /// index; a second one, with nothing written between, syncs that.
+    pub(crate) fn try_watermark(&mut self, commit: Index) -> Result<(), LogFault> {
+        if self.unsynced {
+            self.touched = true;
+            self.sync()?;
+            self.acknowledge();
+            self.marked.0 = self.durable;
+        }
+        let news = self.durable != self.marked.0 || commit > self.marked.1;
+        let item = Item::Watermark { at: self.durable, commit: commit.max(self.state.commit) };
+        // A full segment is left to the next batch: that proves as much.
+        if !news || !self.fits(BATCH_RECORD as u64 + item.size()) {
+            return Ok(());
+        }
+        self.touched = true;
+        self.write_part(&mut vec![item])?;
+        self.marked = (self.durable, commit.max(self.marked.1));
+        // Written in order and not damaged: the log may go on behind it, synced or not.
+        (self.unsynced, self.touched) = (true, false);
+        Ok(())
+    }
+}
