@@ -114,8 +114,6 @@ pub(crate) struct Proof {
     pub(crate) ends: Vec<u64>,
     /// Proved durable position D.
     pub(crate) durable: Position,
-    /// Segments that were found void or superseded.
-    pub(crate) leftovers: Vec<u64>,
 }
 
 /// Reads the whole log. With `limit` (reopening in one process, R12), what lies at or behind it
@@ -131,7 +129,7 @@ pub(crate) fn prove<F: DiskFile>(
         if let Some(limit) = limit {
             scan.durable = limit;
         }
-        let Some((at, why)) = scan.end(&chain) else { return Ok(scan.finish(found, chain)) };
+        let Some((at, why)) = scan.end(&chain) else { return Ok(scan.finish(chain)) };
         if at.before(scan.durable) {
             let path = found.segments.get(&at.segment).map_or("", |s| s.path.as_str());
             let first = scan.next_index(found, &chain);
@@ -144,7 +142,7 @@ pub(crate) fn prove<F: DiskFile>(
         // R12: a copy that does not verify to the end its header names is void.
         match void_copy(found, at) {
             true => below = at.segment,
-            false => return Ok(scan.finish(found, chain)),
+            false => return Ok(scan.finish(chain)),
         }
     }
 }
@@ -332,7 +330,7 @@ impl Scan {
         })
     }
 
-    fn finish<F>(mut self, found: &Inventory<F>, mut chain: Vec<u64>) -> Proof {
+    fn finish(mut self, mut chain: Vec<u64>) -> Proof {
         self.drop_half_truncation(&chain);
         // Segments behind the last record hold nothing.
         let last = self.records.iter().rposition(|r| !r.is_empty());
@@ -340,9 +338,8 @@ impl Scan {
         chain.truncate(holding);
         self.records.truncate(holding);
         self.ends.truncate(holding);
-        let leftovers = found.segments.keys().copied().filter(|u| !chain.contains(u)).collect();
         let (records, ends, durable) = (self.records, self.ends, self.durable);
-        Proof { chain, records, ends, durable, leftovers }
+        Proof { chain, records, ends, durable }
     }
 
     /// A truncation counts only with its whole replacement (R3), unless both are proved.

@@ -120,6 +120,12 @@ impl<D: Disk> SnapshotFiles<D> {
     }
 
     fn try_publish(&self, writer: &SnapshotWriter<D>) -> Result<SnapshotMeta, StoreFault> {
+        if writer.announced != 0 && writer.announced != writer.offset {
+            return Err(snapshot(format!(
+                "{} holds {} bytes where {} were announced",
+                writer.path, writer.offset, writer.announced
+            )));
+        }
         let footer = writer.footer();
         (writer.file.write_at(writer.end, &footer))
             .and_then(|()| writer.file.set_len(writer.end + FOOTER))
@@ -145,7 +151,7 @@ impl<D: Disk> SnapshotStore for SnapshotFiles<D> {
         let (label, path) = (label(meta), partial_path(meta));
         if let Ok(content) = Content::open(&self.disk, &path, Mode::Write)
             && content.meta == label
-            && let Ok(writer) = content.resume(&self.disk, path.clone())
+            && let Ok(writer) = content.resume(&self.disk, path.clone(), meta.bytes)
         {
             return Ok(writer);
         }
@@ -161,8 +167,9 @@ impl<D: Disk> SnapshotStore for SnapshotFiles<D> {
         };
         let file = begin().map_err(|e| writing(&path, &e))?;
         let end = head.len() as u64;
-        let disk = self.disk.clone();
-        Ok(SnapshotWriter { disk, file, path, label, end, offset: 0, chunks: 0, crc: 0 })
+        let (disk, announced) = (self.disk.clone(), meta.bytes);
+        let (offset, chunks, crc) = (0, 0, 0);
+        Ok(SnapshotWriter { disk, file, path, label, announced, end, offset, chunks, crc })
     }
 
     fn publish(&self, writer: Self::Writer) -> Result<SnapshotMeta, StoreFault> {
@@ -353,6 +360,7 @@ impl<F: DiskFile> Content<F> {
         mut self,
         disk: &D,
         path: String,
+        announced: u64,
     ) -> Result<SnapshotWriter<D>, StoreFault> {
         loop {
             match self.next() {
@@ -364,7 +372,8 @@ impl<F: DiskFile> Content<F> {
         }
         let Self { file, meta: label, at: end, offset, chunks, crc, .. } = self;
         file.set_len(end).map_err(|e| writing(&path, &e))?;
-        Ok(SnapshotWriter { disk: disk.clone(), file, path, label, end, offset, chunks, crc })
+        let disk = disk.clone();
+        Ok(SnapshotWriter { disk, file, path, label, announced, end, offset, chunks, crc })
     }
 }
 
@@ -385,6 +394,8 @@ pub struct SnapshotWriter<D: Disk> {
     file: D::File,
     path: String,
     label: SnapshotMeta,
+    /// Length of the content as its sender announced it; zero if it is not known yet.
+    announced: u64,
     /// Length of the file.
     end: u64,
     /// Length of the content.

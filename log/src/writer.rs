@@ -31,13 +31,13 @@ impl<D: Disk> Log<D> {
         Ok(self.seq)
     }
 
-    /// Raft figure 2: the term never goes back, and there is one vote a term.
+    /// Raft figure 2: the term never goes back, and a vote is never given to another one within
+    /// its term.
     fn check_hard(&self, hard: HardState) {
         let old = self.state.hard;
         assert!(hard.term >= old.term, "the term never goes back");
-        let votes_once =
-            hard.term > old.term || old.voted_for.is_none() || old.voted_for == hard.voted_for;
-        assert!(votes_once, "a vote is never changed within its term");
+        let changed = hard.voted_for.is_some_and(|new| old.voted_for.is_some_and(|old| old != new));
+        assert!(hard.term > old.term || !changed, "a vote is never changed within its term");
     }
 
     /// The records of these batches, checked against the log before anything is written.
@@ -79,6 +79,9 @@ impl<D: Disk> Log<D> {
             .filter(|i| matches!(i, Item::Entry { membership: Some(_), .. }))
             .map(Item::size)
             .sum();
+        if items.is_empty() && align_up(offset + size) + BLOCK > bytes {
+            wanted.push(self.fresh_size(0));
+        }
         for item in items {
             let opens = matches!(item, Item::Truncate { from, .. } if *from < first);
             if opens || align_up(offset + size + item.size()) + BLOCK > bytes {
@@ -135,21 +138,20 @@ impl<D: Disk> Log<D> {
     pub(crate) fn write_and_sync(&mut self, items: Vec<Item>) -> Result<(), LogFault> {
         self.touched = true;
         let (mut part, mut size) = (Vec::new(), BATCH_RECORD as u64);
+        if items.is_empty() && !self.fits(size) {
+            part = self.roll(None)?;
+        }
         for item in items {
-            let opens =
-                matches!(&item, Item::Truncate { from, .. } if *from < self.active.header.first);
+            let cut = match &item {
+                Item::Truncate { from, .. } => Some(*from),
+                _ => None,
+            };
+            let opens = cut.is_some_and(|from| from < self.active.header.first);
             if opens || !self.fits(size + item.size()) {
-                self.write_part(&mut part)?;
-                self.seal(self.state.hard)?;
-                if let Item::Truncate { from, .. } = &item {
-                    // A cut never reaches below the first index of its own segment: then that
-                    // segment stands alone when older ones are gone.
-                    self.state.truncate(*from).map_err(LogFault::Refused)?;
-                    self.changes.push(Change::Cut(*from));
+                if !part.is_empty() {
+                    self.write_part(&mut part)?;
                 }
-                self.enter_fresh_segment()?;
-                let meta = self.state.meta_at(self.state.last);
-                part.push(Item::meta(&meta).map_err(|e| LogFault::Refused(e.0))?);
+                part = self.roll(cut)?;
                 size = BATCH_RECORD as u64 + part.iter().map(Item::size).sum::<u64>();
             }
             size += item.size();
@@ -159,6 +161,20 @@ impl<D: Disk> Log<D> {
         self.sync()?;
         self.acknowledge();
         Ok(())
+    }
+
+    /// Seals the active segment and enters a fresh one, whose first batch begins with the returned
+    /// records. A cut that comes next is carried out before: it never reaches below the first
+    /// index of its own segment, so that this stands alone when older ones are gone.
+    fn roll(&mut self, cut: Option<Index>) -> Result<Vec<Item>, LogFault> {
+        self.seal(self.state.hard)?;
+        if let Some(from) = cut {
+            self.state.truncate(from).map_err(LogFault::Refused)?;
+            self.changes.push(Change::Cut(from));
+        }
+        self.enter_fresh_segment()?;
+        let meta = self.state.meta_at(self.state.last);
+        Ok(vec![Item::meta(&meta).map_err(|e| LogFault::Refused(e.0))?])
     }
 
     /// Writes one batch behind what is there, padded to whole sectors, without a sync.

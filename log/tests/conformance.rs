@@ -1,0 +1,112 @@
+//! The log and its snapshot files keep the contracts of `holdfast-consensus`, on a disk in memory
+//! that loses whatever it may and on the real one.
+
+use holdfast_consensus::MemberId;
+use holdfast_consensus::conformance::{LogFactory, log_store, snapshot_store};
+use holdfast_log::mem_disk::{LoseAll, Op};
+use holdfast_log::{Disk, DiskFile, Log, LogOptions, MemDisk, Mode, Owner, RealDisk};
+
+const OPTIONS: LogOptions = LogOptions { segment_bytes: 128 << 10 };
+
+fn owner() -> Owner {
+    Owner { member: MemberId(77), ..Owner::default() }
+}
+
+fn open<D: Disk>(disk: D) -> Result<Log<D>, String> {
+    Log::open(disk, owner(), OPTIONS).map_err(|e| e.to_string())
+}
+
+fn damage<D: Disk>(disk: &D) -> bool {
+    let newest = disk.list("snap").unwrap().into_iter().rfind(|n| n.ends_with(".snap")).unwrap();
+    let file = disk.open(&format!("snap/{newest}"), Mode::Write).unwrap();
+    let (at, mut byte) = (file.len().unwrap() / 2, [0]);
+    file.read_at(at, &mut byte).unwrap();
+    file.write_at(at, &[byte[0] ^ 1]).unwrap();
+    file.sync().unwrap();
+    true
+}
+
+/// Power is cut at every crash, and nothing unsynced survives.
+#[derive(Default)]
+struct OnMemory {
+    disk: MemDisk,
+}
+
+impl LogFactory for OnMemory {
+    type Log = Log<MemDisk>;
+
+    fn create(&mut self) -> Result<Self::Log, String> {
+        self.disk = MemDisk::new();
+        open(self.disk.clone())
+    }
+    fn restart(&mut self, log: Self::Log) -> Result<Self::Log, String> {
+        drop(log);
+        open(self.disk.clone())
+    }
+    fn crash(&mut self, log: Self::Log) -> Result<Self::Log, String> {
+        self.disk = self.disk.crash(&mut LoseAll);
+        drop(log);
+        open(self.disk.clone())
+    }
+    fn fail_next_persist(&mut self, _log: &Self::Log) -> bool {
+        self.disk.fail_next(Op::Sync, "log/");
+        true
+    }
+    fn damage_newest_snapshot(&mut self, _log: &Self::Log) -> bool {
+        damage(&self.disk)
+    }
+}
+
+/// A crash is a dropped log: the page cache survives, as with `kill -9`.
+struct OnDisk {
+    dir: tempfile::TempDir,
+    disk: RealDisk,
+}
+
+impl OnDisk {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = RealDisk::open(dir.path()).unwrap();
+        Self { dir, disk }
+    }
+}
+
+impl LogFactory for OnDisk {
+    type Log = Log<RealDisk>;
+
+    fn create(&mut self) -> Result<Self::Log, String> {
+        *self = Self::new();
+        assert!(self.dir.path().exists());
+        open(self.disk.clone())
+    }
+    fn restart(&mut self, log: Self::Log) -> Result<Self::Log, String> {
+        drop(log);
+        open(self.disk.clone())
+    }
+    fn crash(&mut self, log: Self::Log) -> Result<Self::Log, String> {
+        self.restart(log)
+    }
+    fn damage_newest_snapshot(&mut self, _log: &Self::Log) -> bool {
+        damage(&self.disk)
+    }
+}
+
+#[test]
+fn the_log_in_memory_keeps_the_contract_through_power_cuts() {
+    assert_eq!(log_store(&mut OnMemory::default()), Ok(()));
+}
+
+#[test]
+fn the_snapshots_in_memory_keep_the_contract_through_power_cuts() {
+    assert_eq!(snapshot_store(&mut OnMemory::default()), Ok(()));
+}
+
+#[test]
+fn the_log_on_a_real_disk_keeps_the_contract() {
+    assert_eq!(log_store(&mut OnDisk::new()), Ok(()));
+}
+
+#[test]
+fn the_snapshots_on_a_real_disk_keep_the_contract() {
+    assert_eq!(snapshot_store(&mut OnDisk::new()), Ok(()));
+}
