@@ -5,7 +5,11 @@
 //! driver, which the simulator runs as well.
 #![forbid(unsafe_code)]
 
+pub mod cli;
+pub mod client;
 pub mod clock;
 pub mod config;
+pub mod http;
 pub mod metrics;
+pub mod node;
 pub mod peer;

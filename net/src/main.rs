@@ -1,4 +1,8 @@
 //! The holdfast binary.
 #![forbid(unsafe_code)]
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    holdfast_net::cli::main()
+}

@@ -1,0 +1,241 @@
+//! `holdfast topic` and `holdfast kv`.
+
+use super::ask::{Ask, ask, expect_success};
+use super::show::table;
+use super::{ClientArgs, Failure, print_line};
+use crate::client::{Answer, escape};
+use crate::http::MODIFIED;
+use bytes::Bytes;
+use clap::Subcommand;
+use hyper::Method;
+use serde_json::{Value, json};
+use std::io::Write;
+
+#[derive(Subcommand)]
+pub(super) enum TopicCommand {
+    /// Create a topic
+    Create {
+        /// Its name
+        name: String,
+        /// Number of partitions
+        #[arg(long, default_value_t = 1)]
+        partitions: u32,
+        /// Keep records this many milliseconds [default: for ever]
+        #[arg(long)]
+        retention_ms: Option<u64>,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// List all topics
+    List {
+        #[command(flatten)]
+        client: ClientArgs,
+        #[command(flatten)]
+        read: ReadArgs,
+    },
+    /// Show one topic
+    Describe {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        client: ClientArgs,
+        #[command(flatten)]
+        read: ReadArgs,
+    },
+    /// Delete a topic
+    Delete {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+}
+
+#[derive(clap::Args)]
+pub(super) struct ReadArgs {
+    /// Confirm leadership first: see everything that was committed before the call
+    #[arg(long)]
+    linearizable: bool,
+}
+
+#[derive(Subcommand)]
+pub(super) enum KvCommand {
+    /// Print the value of a key
+    Get {
+        /// The key
+        key: String,
+        #[command(flatten)]
+        client: ClientArgs,
+        #[command(flatten)]
+        read: ReadArgs,
+    },
+    /// Store a value
+    Put {
+        /// The key
+        key: String,
+        /// The value
+        value: String,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Store a value if the key holds the expected one
+    Cas {
+        /// The key
+        key: String,
+        /// The new value
+        value: String,
+        /// What the key must hold; without it the key must be absent
+        #[arg(long)]
+        expected: Option<String>,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Delete a key
+    Delete {
+        /// The key
+        key: String,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+}
+
+fn level(read: &ReadArgs, joint: char) -> String {
+    if read.linearizable { format!("{joint}level=linearizable") } else { String::new() }
+}
+
+/// Prints the answer's JSON, or `text` for people.
+fn done(client: &ClientArgs, answer: &Answer, text: &str) {
+    if client.json {
+        print_line(&String::from_utf8_lossy(&answer.body));
+    } else {
+        print_line(text);
+    }
+}
+
+/// With `--json` an error answer of the API goes to standard output as it came.
+fn success(client: &ClientArgs, answer: Answer) -> Result<Answer, Failure> {
+    if client.json && !answer.status.is_success() && answer.json().is_object() {
+        print_line(&String::from_utf8_lossy(&answer.body));
+    }
+    expect_success(answer)
+}
+
+pub(super) async fn topic(command: TopicCommand) -> Result<(), Failure> {
+    match command {
+        TopicCommand::Create { name, partitions, retention_ms, client } => {
+            let mut body = json!({ "name": name, "partitions": partitions });
+            if let Some(ms) = retention_ms {
+                body["retention_ms"] = ms.into();
+            }
+            let request = Ask {
+                method: Method::POST,
+                path: "/v1/topics",
+                body: Bytes::from(body.to_string()),
+            };
+            let answer = success(&client, ask(&client, request).await?)?;
+            done(&client, &answer, &format!("created topic {name}"));
+        }
+        TopicCommand::List { client, read } => list_topics(&client, &read).await?,
+        TopicCommand::Describe { name, client, read } => {
+            let path = format!("/v1/topics/{}{}", escape(&name), level(&read, '?'));
+            let answer = success(&client, ask(&client, Ask::get(&path)).await?)?;
+            done(&client, &answer, &topic_table(&[answer.json()]));
+        }
+        TopicCommand::Delete { name, client } => {
+            let path = format!("/v1/topics/{}", escape(&name));
+            let request = Ask { method: Method::DELETE, path: &path, body: Bytes::new() };
+            let answer = success(&client, ask(&client, request).await?)?;
+            done(&client, &answer, &format!("deleted topic {name}"));
+        }
+    }
+    Ok(())
+}
+
+async fn list_topics(client: &ClientArgs, read: &ReadArgs) -> Result<(), Failure> {
+    let mut topics = Vec::new();
+    let mut after: Option<String> = None;
+    let applied = loop {
+        let from = after.map(|a| format!("&after={}", escape(&a))).unwrap_or_default();
+        let path = format!("/v1/topics?limit=1000{from}{}", level(read, '&'));
+        let page = success(client, ask(client, Ask::get(&path)).await?)?.json();
+        topics.extend(page["topics"].as_array().cloned().unwrap_or_default());
+        after = page["next"].as_str().map(str::to_owned);
+        if after.is_none() {
+            break page["applied"].clone();
+        }
+    };
+    if client.json {
+        print_line(&json!({ "topics": topics, "applied": applied }).to_string());
+    } else if topics.is_empty() {
+        print_line("no topics");
+    } else {
+        print_line(&topic_table(&topics));
+    }
+    Ok(())
+}
+
+fn topic_table(topics: &[Value]) -> String {
+    let mut rows =
+        vec![["NAME", "PARTITIONS", "RETENTION", "INCARNATION"].map(str::to_owned).to_vec()];
+    for topic in topics {
+        rows.push(vec![
+            topic["name"].as_str().unwrap_or_default().to_owned(),
+            topic["partitions"].to_string(),
+            topic["retention_ms"].as_u64().map_or("for ever".to_owned(), |ms| format!("{ms} ms")),
+            topic["incarnation"].to_string(),
+        ]);
+    }
+    table(&rows)
+}
+
+pub(super) async fn kv(command: KvCommand) -> Result<(), Failure> {
+    match command {
+        KvCommand::Get { key, client, read } => get(&key, &client, &read).await,
+        KvCommand::Put { key, value, client } => {
+            let path = format!("/v1/kv/{}", escape(&key));
+            put(&client, &path, &key, value).await
+        }
+        KvCommand::Cas { key, value, expected, client } => {
+            let condition = expected
+                .map_or("absent=true".to_owned(), |text| format!("expected={}", escape(&text)));
+            let path = format!("/v1/kv/{}?{condition}", escape(&key));
+            put(&client, &path, &key, value).await
+        }
+        KvCommand::Delete { key, client } => {
+            let path = format!("/v1/kv/{}", escape(&key));
+            let request = Ask { method: Method::DELETE, path: &path, body: Bytes::new() };
+            let answer = success(&client, ask(&client, request).await?)?;
+            done(&client, &answer, &format!("deleted key {key}"));
+            Ok(())
+        }
+    }
+}
+
+async fn put(client: &ClientArgs, path: &str, key: &str, value: String) -> Result<(), Failure> {
+    let request = Ask { method: Method::PUT, path, body: Bytes::from(value) };
+    let answer = success(client, ask(client, request).await?)?;
+    done(client, &answer, &format!("stored key {key}"));
+    Ok(())
+}
+
+async fn get(key: &str, client: &ClientArgs, read: &ReadArgs) -> Result<(), Failure> {
+    let path = format!("/v1/kv/{}{}", escape(key), level(read, '?'));
+    let answer = success(client, ask(client, Ask::get(&path)).await?)?;
+    if client.json {
+        let text = std::str::from_utf8(&answer.body).ok();
+        let hex: String = answer.body.iter().map(|b| format!("{b:02x}")).collect();
+        let body = json!({
+            "key": key,
+            "value": text,
+            "value_hex": hex,
+            "modified": answer.number(MODIFIED),
+            "applied": answer.number(crate::http::APPLIED),
+        });
+        print_line(&body.to_string());
+        return Ok(());
+    }
+    let mut out = std::io::stdout();
+    out.write_all(&answer.body)
+        .and_then(|()| out.write_all(b"\n"))
+        .map_err(|e| Failure::environment(format!("cannot print the value: {e}")))
+}

@@ -1,0 +1,155 @@
+//! The command line.
+
+mod ask;
+mod bench;
+mod check;
+mod data;
+mod dev;
+mod serve;
+mod show;
+
+use clap::{Args, Parser, Subcommand};
+use std::fmt;
+use std::process::ExitCode;
+
+/// Replicated metadata that survives kill -9.
+#[derive(Parser)]
+#[command(name = "holdfast", version, about, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a local cluster of real processes on loopback
+    Dev(dev::DevArgs),
+    /// Run one node
+    Serve(serve::ServeArgs),
+    /// Show members, roles, indexes and health
+    Status(ClientArgs),
+    /// Create, list, describe and delete topics
+    #[command(subcommand)]
+    Topic(data::TopicCommand),
+    /// Get, put, compare-and-set and delete keys
+    #[command(subcommand)]
+    Kv(data::KvCommand),
+    /// Put load on a cluster, or check what a load had acknowledged
+    Bench(bench::BenchArgs),
+}
+
+/// Endpoints of the cluster that `dev` starts.
+const DEV_ENDPOINTS: [&str; 3] =
+    ["http://127.0.0.1:7600", "http://127.0.0.1:7601", "http://127.0.0.1:7602"];
+
+/// What every client command takes.
+#[derive(Args, Clone, Debug)]
+struct ClientArgs {
+    /// Base URL of a node; repeat it for more. The next one is asked when one is down
+    /// [default: the cluster of `holdfast dev`]
+    #[arg(long = "endpoint", value_name = "URL")]
+    endpoints: Vec<String>,
+    /// Print JSON and nothing else
+    #[arg(long)]
+    json: bool,
+    /// Give up after this many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    timeout: f64,
+}
+
+impl ClientArgs {
+    fn endpoints(&self) -> Vec<String> {
+        if self.endpoints.is_empty() {
+            DEV_ENDPOINTS.map(str::to_owned).to_vec()
+        } else {
+            self.endpoints.clone()
+        }
+    }
+
+    fn timeout(&self) -> Result<std::time::Duration, Failure> {
+        std::time::Duration::try_from_secs_f64(self.timeout)
+            .ok()
+            .filter(|t| !t.is_zero() && t.as_secs() < 86_400)
+            .ok_or_else(|| Failure::usage("--timeout must be between 0 and 86400 seconds"))
+    }
+}
+
+/// Why a command failed, with its exit status.
+#[derive(Debug)]
+struct Failure {
+    status: u8,
+    message: String,
+}
+
+impl Failure {
+    /// Something that was checked does not hold (exit 1).
+    fn check(message: impl Into<String>) -> Self {
+        Self { status: 1, message: message.into() }
+    }
+
+    /// The command line makes no sense (exit 2).
+    fn usage(message: impl Into<String>) -> Self {
+        Self { status: 2, message: message.into() }
+    }
+
+    /// The surroundings do not play along (exit 3).
+    fn environment(message: impl Into<String>) -> Self {
+        Self { status: 3, message: message.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Help and version are no failures; both print to the right stream by themselves.
+            if let Err(broken) = e.print() {
+                eprintln!("holdfast: {broken}");
+            }
+            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+        }
+    };
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("holdfast: {failure}");
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Dev(args) => runtime(2)?.block_on(dev::run(args)),
+        Command::Serve(args) => serve::run(args),
+        Command::Status(args) => runtime(1)?.block_on(show::status(args)),
+        Command::Topic(command) => runtime(1)?.block_on(data::topic(command)),
+        Command::Kv(command) => runtime(1)?.block_on(data::kv(command)),
+        Command::Bench(args) => runtime(2)?.block_on(bench::run(args)),
+    }
+}
+
+fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("holdfast-io")
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::environment(format!("cannot start the I/O threads: {e}")))
+}
+
+/// Prints a line to standard output. A reader that went away (`holdfast status | head -1`) ends
+/// the process quietly, as it does other tools.
+fn print_line(text: &str) {
+    use std::io::Write;
+    if writeln!(std::io::stdout(), "{text}").is_err() {
+        std::process::exit(0);
+    }
+}

@@ -1,0 +1,139 @@
+//! `/v1/topics`.
+
+use super::{APPLIED, ApiError, Level, number_header, unexpected, view, write};
+use crate::clock;
+use crate::node::Node;
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use holdfast_fsm::records::Topic;
+use holdfast_fsm::{Answer, Command, CreateTopic, DeleteTopic};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Topics in one page unless the caller asks for fewer.
+const PAGE: usize = 1000;
+
+#[derive(Deserialize)]
+pub(super) struct ListQuery {
+    after: Option<String>,
+    limit: Option<usize>,
+    #[serde(default)]
+    level: Level,
+    timeout_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ReadQuery {
+    #[serde(default)]
+    level: Level,
+    timeout_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CreateBody {
+    name: String,
+    partitions: u32,
+    retention_ms: Option<u64>,
+}
+
+fn render(topic: &Topic) -> Value {
+    json!({
+        "name": topic.stamp.name,
+        "incarnation": topic.stamp.incarnation,
+        "partitions": topic.partitions,
+        "retention_ms": topic.retention_ms,
+        "created_at_ms": topic.created_at_ms,
+    })
+}
+
+pub(super) async fn list(
+    State(node): State<Arc<Node>>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Result<impl IntoResponse, ApiError> {
+    let Query(query) = query?;
+    let limit = query.limit.unwrap_or(PAGE).clamp(1, PAGE);
+    let view = view(&node, query.level, query.timeout_ms).await?;
+    let found = view.topics(query.after.as_deref(), limit)?;
+    let full = found.value.len() == limit;
+    let next = found.value.last().filter(|_| full).map(|t| t.stamp.name.clone());
+    let topics: Vec<_> = found.value.iter().map(render).collect();
+    let body = json!({ "topics": topics, "next": next, "applied": found.applied.0 });
+    Ok(([number_header(APPLIED, found.applied.0)], Json(body)))
+}
+
+pub(super) async fn create(
+    State(node): State<Arc<Node>>,
+    query: Result<Query<ReadQuery>, QueryRejection>,
+    body: Result<Json<CreateBody>, JsonRejection>,
+) -> Result<impl IntoResponse, ApiError> {
+    let (Query(query), Json(body)) = (query?, body?);
+    let name = body.name.clone();
+    let command = Command::CreateTopic(CreateTopic {
+        name: body.name,
+        partitions: body.partitions,
+        retention_ms: body.retention_ms,
+        created_at_ms: clock::wall_millis(),
+    });
+    let (at, answer) = write(&node, &command, query.timeout_ms).await?;
+    match answer {
+        Answer::TopicCreated { incarnation } => {
+            let body = json!({
+                "name": name,
+                "incarnation": incarnation,
+                "partitions": body.partitions,
+                "retention_ms": body.retention_ms,
+                "index": at.index.0,
+            });
+            Ok((StatusCode::CREATED, Json(body)))
+        }
+        Answer::TopicExists { incarnation } => Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "topic_exists",
+            format!("topic {name} exists already; choose another name or delete it first"),
+        )
+        .with("incarnation", incarnation)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn not_found(name: &str) -> ApiError {
+    ApiError::new(
+        StatusCode::NOT_FOUND,
+        "topic_not_found",
+        format!("there is no topic {name} in the state that this node has applied"),
+    )
+}
+
+pub(super) async fn describe(
+    State(node): State<Arc<Node>>,
+    path: Result<Path<String>, PathRejection>,
+    query: Result<Query<ReadQuery>, QueryRejection>,
+) -> Result<impl IntoResponse, ApiError> {
+    let (Path(name), Query(query)) = (path?, query?);
+    let view = view(&node, query.level, query.timeout_ms).await?;
+    let found = view.topic(&name)?;
+    let topic = found.value.ok_or_else(|| not_found(&name).with("applied", found.applied.0))?;
+    Ok(([number_header(APPLIED, found.applied.0)], Json(render(&topic))))
+}
+
+pub(super) async fn delete(
+    State(node): State<Arc<Node>>,
+    path: Result<Path<String>, PathRejection>,
+    query: Result<Query<ReadQuery>, QueryRejection>,
+) -> Result<impl IntoResponse, ApiError> {
+    let (Path(name), Query(query)) = (path?, query?);
+    let command = Command::DeleteTopic(DeleteTopic { name: name.clone(), incarnation: None });
+    let (at, answer) = write(&node, &command, query.timeout_ms).await?;
+    match answer {
+        Answer::TopicDeleted { incarnation } => {
+            Ok(Json(json!({ "name": name, "incarnation": incarnation, "index": at.index.0 })))
+        }
+        Answer::NotFound => Err(not_found(&name)),
+        other => Err(unexpected(&other)),
+    }
+}

@@ -1,0 +1,265 @@
+//! The core loop: one thread that owns the replica, gives it inputs and carries out its effects.
+
+use super::lanes::Lanes;
+use super::state::{Phase, State};
+use super::{Input, RealLog, RealStore, observe};
+use crate::clock;
+use crate::metrics::Metrics;
+use crate::peer::{PeerEvent, Peers};
+use holdfast_consensus::event::Event;
+use holdfast_consensus::fault::{Refusal, StopReason};
+use holdfast_consensus::job::{ReplicaEffect, ReplicaInput};
+use holdfast_consensus::message::{Message, Outcome};
+use holdfast_consensus::replica::Replica;
+use holdfast_consensus::{Membership, Micros, Ticket};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+/// Inputs taken between two looks at the clock and the deadline.
+const BURST: usize = 128;
+/// Longest time that a changed status stays unpublished, in microseconds.
+const PUBLISH_WITHIN: Micros = 5_000;
+/// Longest sleep, so that a clock that jumped over a suspend is noticed.
+const NAP: Duration = Duration::from_secs(1);
+
+/// A call that waits for its outcome.
+struct Waiting {
+    reply: oneshot::Sender<Outcome>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Why the loop ended.
+pub(super) enum End {
+    /// The node was asked to stop.
+    Asked,
+    /// The replica stopped.
+    Stopped(StopReason),
+}
+
+/// The loop's state.
+pub(super) struct Runtime {
+    pub(super) replica: Replica<RealLog, RealStore>,
+    pub(super) inbox: Receiver<Input>,
+    pub(super) lanes: Lanes,
+    pub(super) peers: Peers,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) state: Arc<State>,
+    waiting: BTreeMap<Ticket, Waiting>,
+    next_ticket: Ticket,
+    out: Vec<ReplicaEffect<RealLog, RealStore>>,
+    names: Membership,
+    stopped: Option<StopReason>,
+    /// When the status changed first since it was published.
+    dirty: Option<Micros>,
+    /// A change that nobody should wait for, such as a new role.
+    urgent: bool,
+    waiting_for: Vec<String>,
+}
+
+impl Runtime {
+    /// `boot` makes tickets unique across restarts: a late answer to a call of the process before
+    /// must not be taken for one of this process.
+    pub(super) fn new(
+        replica: Replica<RealLog, RealStore>,
+        inbox: Receiver<Input>,
+        lanes: Lanes,
+        peers: Peers,
+        metrics: Arc<Metrics>,
+        state: Arc<State>,
+        boot: u64,
+    ) -> Self {
+        Self {
+            replica,
+            inbox,
+            lanes,
+            peers,
+            metrics,
+            state,
+            waiting: BTreeMap::new(),
+            next_ticket: Ticket((boot << 40) + 1),
+            out: Vec::new(),
+            names: Membership::default(),
+            stopped: None,
+            dirty: None,
+            urgent: true,
+            waiting_for: Vec::new(),
+        }
+    }
+
+    /// Runs until the replica stops or somebody asks to.
+    pub(super) fn run(&mut self) -> End {
+        let mut now = clock::now();
+        self.step(now, ReplicaInput::Wake);
+        self.state.update(|p| p.phase = Phase::Running);
+        loop {
+            self.publish_if_due(now);
+            let Some(first) = self.next_input(now) else {
+                now = clock::now();
+                self.wake_if_due(now);
+                if let Some(reason) = self.stopped.take() {
+                    return End::Stopped(reason);
+                }
+                continue;
+            };
+            now = clock::now();
+            let mut next = Some(first);
+            let mut taken = 0;
+            while let Some(input) = next {
+                if !self.take(now, input) {
+                    return End::Asked;
+                }
+                taken += 1;
+                next = if taken < BURST { self.inbox.try_recv().ok() } else { None };
+            }
+            now = clock::now();
+            self.wake_if_due(now);
+            if let Some(reason) = self.stopped.take() {
+                return End::Stopped(reason);
+            }
+        }
+    }
+
+    fn next_input(&self, now: Micros) -> Option<Input> {
+        if let Ok(input) = self.inbox.try_recv() {
+            return Some(input);
+        }
+        let publish_at = self.dirty.map(|since| since + PUBLISH_WITHIN);
+        let until = [self.replica.next_deadline(), publish_at].into_iter().flatten().min();
+        let nap = until.map_or(NAP, |t| Duration::from_micros(t.saturating_sub(now)).min(NAP));
+        match self.inbox.recv_timeout(nap) {
+            Ok(input) => Some(input),
+            // A sender lives in `Node`, which outlives this loop.
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    fn wake_if_due(&mut self, now: Micros) {
+        if self.replica.next_deadline().is_some_and(|at| at <= now) {
+            self.step(now, ReplicaInput::Wake);
+        }
+    }
+
+    /// Feeds one input; false if it asks to stop.
+    fn take(&mut self, now: Micros, input: Input) -> bool {
+        let input = match input {
+            Input::Peer(PeerEvent::Message { from, message, permit }) => {
+                drop(permit);
+                ReplicaInput::Message { from, message: *message }
+            }
+            Input::Peer(PeerEvent::Reset(peer)) => ReplicaInput::PeerReset(peer),
+            Input::Peer(PeerEvent::Hello(_) | PeerEvent::Gone(_)) => return true,
+            Input::Done(done) => ReplicaInput::Done(*done),
+            Input::Call(call) => {
+                self.metrics.inbox_depth.fetch_sub(1, Ordering::Relaxed);
+                let ticket = self.next_ticket;
+                self.next_ticket = ticket.next();
+                let waiting = Waiting { reply: call.reply, _permit: call.permit };
+                self.waiting.insert(ticket, waiting);
+                ReplicaInput::Call { ticket, call: call.call, deadline: call.deadline }
+            }
+            Input::Stop => return false,
+        };
+        self.step(now, input);
+        true
+    }
+
+    fn step(&mut self, now: Micros, input: ReplicaInput<RealLog, RealStore>) {
+        if self.stopped.is_some() {
+            return;
+        }
+        let mut out = std::mem::take(&mut self.out);
+        self.replica.step(now, input, &mut out);
+        if !out.is_empty() {
+            self.dirty.get_or_insert(now);
+        }
+        for effect in out.drain(..) {
+            self.carry_out(effect);
+        }
+        self.out = out;
+    }
+
+    fn carry_out(&mut self, effect: ReplicaEffect<RealLog, RealStore>) {
+        match effect {
+            ReplicaEffect::Send { to, message, lane } => {
+                if matches!(message, Message::Forward { .. }) {
+                    self.metrics.forwarded.fetch_add(1, Ordering::Relaxed);
+                }
+                self.peers.send(to, message, lane);
+            }
+            ReplicaEffect::Run(job) => self.lanes.run(job),
+            ReplicaEffect::Answer { ticket, outcome } => self.answer(ticket, outcome),
+            ReplicaEffect::Observe(event) => self.observe(&event),
+            ReplicaEffect::Stop(reason) => self.stopped = Some(reason),
+        }
+    }
+
+    fn answer(&mut self, ticket: Ticket, outcome: Outcome) {
+        let Some(waiting) = self.waiting.remove(&ticket) else { return };
+        if waiting.reply.send(outcome).is_err() {
+            // The client hung up: the outcome stands all the same.
+            self.metrics.event("caller_left");
+        }
+    }
+
+    fn observe(&mut self, event: &Event) {
+        match event {
+            Event::Membership { .. } => {
+                self.names = self.replica.status(clock::now()).membership;
+                self.urgent = true;
+            }
+            Event::Role { .. } => self.urgent = true,
+            Event::Leader { .. } => {
+                self.waiting_for.clear();
+                self.urgent = true;
+            }
+            Event::WaitingForQuorum { missing, .. } => {
+                self.waiting_for = missing.iter().map(|m| self.names.name_of(*m)).collect();
+            }
+            _ => {}
+        }
+        observe::report(event, &self.names, &self.metrics);
+    }
+
+    fn publish_if_due(&mut self, now: Micros) {
+        let due = self.dirty.is_some_and(|since| now >= since + PUBLISH_WITHIN);
+        if due || self.urgent {
+            self.publish(now);
+        }
+    }
+
+    /// Publishes the status, and what new connections tell the peers.
+    pub(super) fn publish(&mut self, now: Micros) {
+        (self.dirty, self.urgent) = (None, false);
+        let status = self.replica.status(now);
+        if self.names != status.membership {
+            self.names = status.membership.clone();
+        }
+        self.peers.present(false, |me| {
+            me.term = status.hard.term;
+            me.durable = status.durable;
+            me.commit = status.commit;
+            if me.membership != status.membership {
+                me.membership = status.membership.clone();
+            }
+        });
+        let waiting_for = self.waiting_for.clone();
+        self.state.update(|p| {
+            p.caught_up |= status.not_ready.is_none();
+            p.replica = Some(status);
+            p.waiting_for = waiting_for;
+        });
+    }
+
+    /// Answers everybody who still waits.
+    pub(super) fn dismiss(&mut self) {
+        for (_, waiting) in std::mem::take(&mut self.waiting) {
+            if waiting.reply.send(Outcome::Unknown(Refusal::Stopping)).is_err() {
+                self.metrics.event("caller_left");
+            }
+        }
+    }
+}
