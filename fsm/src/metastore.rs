@@ -116,9 +116,10 @@ impl<D: Disk> Metastore<D> {
         if self.condemned {
             self.replace_with_empty()?;
         }
+        let (store, header) =
+            Store::open(&self.disk, STORE_FILE, &self.options, &mut self.condemned)?;
         // An entry of the directory that is not durable could vanish under a checkpoint.
         sync_dir(&self.disk)?;
-        let (store, header) = Store::open(&self.disk, STORE_FILE, &self.options)?;
         self.durable = header.last;
         self.header = header;
         self.slot.install(Arc::new(store));

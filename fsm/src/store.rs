@@ -157,14 +157,19 @@ impl Store {
 
     /// Opens the store at `path` for writing, after it has been checked against itself and
     /// against the options. An unclean end is repaired. If it is refused, no byte of it changes.
+    /// `condemned` is set if the sync of the repair failed: the file must not be used again.
     pub(crate) fn open<D: Disk>(
         disk: &D,
         path: &str,
         options: &StoreOptions,
+        condemned: &mut bool,
     ) -> Result<(Self, Header), OpenError> {
         let (store, file) = Self::look(disk, path, options, Mode::Write)?;
         let header = store.checked(options)?;
-        file.release().map_err(|e| disk_fault("open the store", &e))?;
+        if let Err(e) = file.release() {
+            *condemned |= store.gate.sync_failed();
+            return Err(disk_fault("open the store", &e).into());
+        }
         Ok((store, header))
     }
 
