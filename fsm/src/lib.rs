@@ -13,6 +13,7 @@
 //! | [`metastore`] | applies entries, checkpoints, pins images, adopts restored states |
 //! | [`view`] | local reads |
 //! | [`snapshot`] | the stream that carries a whole state |
+//! | [`start`] | what to do with what a directory holds |
 #![forbid(unsafe_code)]
 
 pub mod answer;
@@ -29,6 +30,7 @@ mod rows;
 pub mod rules;
 mod session;
 pub mod snapshot;
+pub mod start;
 pub mod store;
 pub mod view;
 
@@ -39,5 +41,6 @@ pub use metastore::Metastore;
 pub use restore::Restore;
 pub use rules::Rule;
 pub use session::{SESSION_TTL, SESSIONS_MAX};
+pub use start::{Plan, StartError, Started, start};
 pub use store::{OpenError, StoreOptions};
 pub use view::{At, Held, ReadError, View};
