@@ -14,7 +14,9 @@ use crate::traits::{
     Applied, LogReader, LogStore, SnapshotSink, SnapshotSource, SnapshotStore, SpareWork,
     StateMachine,
 };
-use crate::types::{FetchId, Index, LogId, MemberId, Micros, Recovered, Seq, SnapshotMeta, Ticket};
+use crate::types::{
+    Body, Entry, FetchId, Index, LogId, MemberId, Micros, Recovered, Seq, SnapshotMeta, Ticket,
+};
 use bytes::Bytes;
 
 /// A lane runs at most one job at a time. Lanes are per purpose and per peer, so that a slow one
@@ -182,6 +184,8 @@ pub enum ApplyJob<L: LogStore, M: StateMachine> {
         cached: Entries,
         /// For what is not cached.
         reader: L::Reader,
+        /// Report the commands that were handed to the machine ([`ApplyDone::commands`]).
+        report: bool,
     },
     /// Make the store durable (R22).
     Checkpoint,
@@ -220,10 +224,11 @@ impl<L: LogStore, M: StateMachine> ApplyJob<L, M> {
     /// What the state machine or the log reader says.
     pub fn run(self, machine: &mut M) -> Result<ApplyDone<M>, StoreFault> {
         let mut replies = Vec::new();
+        let mut commands = Vec::new();
         let mut pinned = None;
         let mut restore = None;
         let applied = match self {
-            Self::Entries { from, to, cached, reader } => {
+            Self::Entries { from, to, cached, reader, report } => {
                 // One piece, so one transaction: a fault later on loses no reply of an earlier
                 // piece, and the driver hands out the next one.
                 let cached_from = cached.first().map_or(to.next(), |id| id.index);
@@ -232,7 +237,11 @@ impl<L: LogStore, M: StateMachine> ApplyJob<L, M> {
                 } else {
                     reader.read(from, to.min(cached_from.prev()), APPLY_READ_BYTES)?
                 };
-                machine.apply(&piece, &mut replies)?
+                let applied = machine.apply(&piece, &mut replies)?;
+                if report {
+                    commands.extend(piece.iter().filter_map(command_of));
+                }
+                applied
             }
             Self::Checkpoint => machine.checkpoint()?,
             Self::Pin => {
@@ -246,7 +255,14 @@ impl<L: LogStore, M: StateMachine> ApplyJob<L, M> {
             Self::Adopt(restored) => machine.adopt(restored)?,
             Self::Reopen => machine.reopen()?,
         };
-        Ok(ApplyDone { applied, replies, pinned, restore })
+        Ok(ApplyDone { applied, replies, commands, pinned, restore })
+    }
+}
+
+fn command_of(entry: &Entry) -> Option<(LogId, Bytes)> {
+    match &entry.body {
+        Body::Command(bytes) => Some((entry.id, bytes.clone())),
+        Body::Blank | Body::Membership(_) => None,
     }
 }
 
@@ -256,6 +272,8 @@ pub struct ApplyDone<M: StateMachine> {
     pub applied: Applied,
     /// Answers of newly applied commands.
     pub replies: Vec<(Index, Bytes)>,
+    /// The commands that were handed over, if the job was to report them.
+    pub commands: Vec<(LogId, Bytes)>,
     /// A pinned image with its label.
     pub pinned: Option<(SnapshotMeta, M::Image)>,
     /// A second store to fill.
@@ -472,6 +490,15 @@ pub enum Call {
     /// Append a command, here or (forwarded) at the leader; answered once it is applied locally.
     Propose {
         /// Entry type and payload.
+        command: Bytes,
+    },
+    /// As [`Call::Propose`], for a command whose bytes occur nowhere else: the caller has stamped
+    /// it with a request id of its own. Then the replica can tell from the entries it applies
+    /// what became of a command that it passed on to a leader which fell silent, and passes it on
+    /// again once it cannot be in any log any more: the call survives the leader's death without
+    /// waiting for its deadline, and still takes effect at most once.
+    ProposeUnique {
+        /// Entry type and payload, unique.
         command: Bytes,
     },
     /// Confirmed leadership now, and this replica has applied everything committed before the

@@ -104,6 +104,9 @@ pub enum Message {
     Forward {
         /// The asker's ticket, returned in the reply.
         ticket: Ticket,
+        /// The term of the leader that is meant: in any other term it is refused, so that the
+        /// asker can tell when it can no longer enter a log.
+        term: Term,
         /// The command.
         command: Bytes,
         /// How long the asker still waits, in microseconds.

@@ -265,6 +265,7 @@ enum Head {
     },
     Forward {
         ticket: Ticket,
+        term: Term,
         within: Micros,
     },
     ForwardReply {
@@ -360,7 +361,7 @@ pub fn encode_message(message: &Message) -> Result<Bytes, FrameError> {
         Message::SnapshotAck { term, transfer, next, state } => {
             Head::SnapshotAck { term, transfer, next, state }
         }
-        Message::Forward { ticket, within, .. } => Head::Forward { ticket, within },
+        Message::Forward { ticket, term, within, .. } => Head::Forward { ticket, term, within },
         Message::ForwardReply { ticket, outcome } => Head::ForwardReply { ticket, outcome },
         Message::ReadIndex { ticket, within } => Head::ReadIndex { ticket, within },
         Message::ReadIndexReply { ticket, result } => Head::ReadIndexReply { ticket, result },
@@ -445,8 +446,8 @@ fn from_head(head: Head, rest: &mut Bytes) -> Result<Message, FrameError> {
         Head::SnapshotAck { term, transfer, next, state } => {
             Message::SnapshotAck { term, transfer, next, state }
         }
-        Head::Forward { ticket, within } => {
-            Message::Forward { ticket, within, command: rest.split_off(0) }
+        Head::Forward { ticket, term, within } => {
+            Message::Forward { ticket, term, within, command: rest.split_off(0) }
         }
         Head::ForwardReply { ticket, outcome } => Message::ForwardReply { ticket, outcome },
         Head::ReadIndex { ticket, within } => Message::ReadIndex { ticket, within },

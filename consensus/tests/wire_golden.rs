@@ -138,8 +138,8 @@ fn calls() -> Vec<(Message, &'static str)> {
     let unknown = Outcome::Unknown(Refusal::NotLeader { hint: Some(MemberId(2)) });
     vec![
         (
-            Message::Forward { ticket, command, within },
-            "14000000080000000b00000000000000c0c62d0000000000e803707574",
+            Message::Forward { ticket, term: Term(2), command, within },
+            "1c000000080000000b000000000000000200000000000000c0c62d0000000000e803707574",
         ),
         (
             Message::ForwardReply { ticket, outcome: committed },
@@ -276,7 +276,7 @@ fn every_flipped_bit_of_a_frame_is_noticed() {
 #[test]
 fn payloads_share_the_memory_of_the_frame() {
     let command = Bytes::from(vec![7; 4096]);
-    let forward = Message::Forward { ticket: Ticket(1), command, within: 1 };
+    let forward = Message::Forward { ticket: Ticket(1), term: Term(1), command, within: 1 };
     let body = wire::encode_message(&forward).expect("a small message");
     let Ok(Message::Forward { command, .. }) = wire::decode_message(&body) else {
         panic!("a forward came in");
@@ -485,8 +485,11 @@ fn any_message() -> impl Strategy<Value = Message> {
         any_append(),
         any_reply(),
         any_snapshot_message(),
-        (ticket(), any_bytes(), any::<u64>())
-            .prop_map(|(ticket, command, within)| Message::Forward { ticket, command, within }),
+        (ticket(), term(), any_bytes(), any::<u64>()).prop_map(
+            |(ticket, term, command, within)| {
+                Message::Forward { ticket, term, command, within }
+            }
+        ),
         (ticket(), any_outcome())
             .prop_map(|(ticket, outcome)| Message::ForwardReply { ticket, outcome }),
         (ticket(), any::<u64>()).prop_map(|(ticket, within)| Message::ReadIndex { ticket, within }),

@@ -2,7 +2,7 @@
 //! frozen: entries written today are applied by every later build.
 //!
 //! An entry's command is `type: u16`, `flags: u8`, then `client: u64, sequence: u64` if flag bit 0
-//! is set, then the payload in the one bincode configuration of the project. All integers are
+//! is set, then `request: u128` if flag bit 1 is set, then the payload in the one bincode configuration of the project. All integers are
 //! little-endian. The other flag bits are zero for the types of today, for ever: a build that needs
 //! more of them takes new type numbers, so that an older one stops at the entry instead of reading
 //! it in its own way. A known type with another flag is undecodable, which is a result.
@@ -50,6 +50,8 @@ pub mod kind {
 }
 
 const FLAG_SESSION: u8 = 1;
+/// A request id follows (behind the session, if there is one).
+const FLAG_REQUEST: u8 = 2;
 
 /// Names one command of one client session, so that a retry is answered with the first result.
 /// A session has one command under way at a time; sequence numbers start at 1 and rise.
@@ -185,6 +187,29 @@ impl Command {
     /// # Errors
     /// [`CodecError::Unencodable`] if a field exceeds every limit.
     pub fn encode(&self, session: Option<SessionRef>) -> Result<Bytes, CodecError> {
+        self.encode_with(session, None)
+    }
+
+    /// As [`Command::encode`], stamped with a request id that occurs nowhere else, so that the
+    /// bytes may be handed to
+    /// [`Call::ProposeUnique`](holdfast_consensus::job::Call::ProposeUnique). The state machine
+    /// does not look at the id.
+    ///
+    /// # Errors
+    /// As [`Command::encode`].
+    pub fn encode_unique(
+        &self,
+        session: Option<SessionRef>,
+        request: u128,
+    ) -> Result<Bytes, CodecError> {
+        self.encode_with(session, Some(request))
+    }
+
+    fn encode_with(
+        &self,
+        session: Option<SessionRef>,
+        request: Option<u128>,
+    ) -> Result<Bytes, CodecError> {
         const WHAT: &str = "command";
         let payload = match self {
             Self::CreateTopic(c) => codec::encode(WHAT, c)?,
@@ -196,15 +221,16 @@ impl Command {
             Self::KvCas { key, expected, value } => codec::encode(WHAT, &(key, expected, value))?,
             Self::KvDelete { key } => codec::encode(WHAT, key)?,
         };
-        let mut out = BytesMut::with_capacity(19 + payload.len());
+        let mut out = BytesMut::with_capacity(35 + payload.len());
         out.put_u16_le(self.kind());
-        match session {
-            None => out.put_u8(0),
-            Some(session) => {
-                out.put_u8(FLAG_SESSION);
-                out.put_u64_le(session.client);
-                out.put_u64_le(session.sequence);
-            }
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        out.put_u8(flag(session.is_some(), FLAG_SESSION) | flag(request.is_some(), FLAG_REQUEST));
+        if let Some(session) = session {
+            out.put_u64_le(session.client);
+            out.put_u64_le(session.sequence);
+        }
+        if let Some(request) = request {
+            out.put_u128_le(request);
         }
         out.put_slice(&payload);
         Ok(out.freeze())
@@ -228,6 +254,8 @@ pub struct Envelope<'a> {
     pub kind: u16,
     /// The session that the command belongs to, if any.
     pub session: Option<SessionRef>,
+    /// The request id that makes the bytes unique, if any.
+    pub request: Option<u128>,
     payload: &'a [u8],
 }
 
@@ -254,22 +282,21 @@ impl<'a> Envelope<'a> {
         if kind::KNOWN.binary_search(&kind).is_err() {
             return Err(EnvelopeFault::Unknown { kind });
         }
-        let (flags, rest) = rest.split_first().ok_or(EnvelopeFault::Malformed)?;
-        match *flags {
-            0 => Ok(Self { kind, session: None, payload: rest }),
-            FLAG_SESSION => {
-                let (client, rest) =
-                    rest.split_first_chunk::<8>().ok_or(EnvelopeFault::Malformed)?;
-                let (sequence, payload) =
-                    rest.split_first_chunk::<8>().ok_or(EnvelopeFault::Malformed)?;
-                let session = SessionRef {
-                    client: u64::from_le_bytes(*client),
-                    sequence: u64::from_le_bytes(*sequence),
-                };
-                Ok(Self { kind, session: Some(session), payload })
-            }
-            _ => Err(EnvelopeFault::Malformed),
+        let (flags, mut payload) = rest.split_first().ok_or(EnvelopeFault::Malformed)?;
+        if flags & !(FLAG_SESSION | FLAG_REQUEST) != 0 {
+            return Err(EnvelopeFault::Malformed);
         }
+        let mut session = None;
+        if flags & FLAG_SESSION != 0 {
+            let client = u64::from_le_bytes(take(&mut payload)?);
+            let sequence = u64::from_le_bytes(take(&mut payload)?);
+            session = Some(SessionRef { client, sequence });
+        }
+        let mut request = None;
+        if flags & FLAG_REQUEST != 0 {
+            request = Some(u128::from_le_bytes(take(&mut payload)?));
+        }
+        Ok(Self { kind, session, request, payload })
     }
 
     /// Decodes the payload.
@@ -300,6 +327,13 @@ impl<'a> Envelope<'a> {
             other => unreachable!("type {other} passed the check of the envelope"),
         })
     }
+}
+
+/// Takes a fixed number of bytes off the front.
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], EnvelopeFault> {
+    let (head, rest) = bytes.split_first_chunk::<N>().ok_or(EnvelopeFault::Malformed)?;
+    *bytes = rest;
+    Ok(*head)
 }
 
 /// Decodes a whole command, for forensics and tests.

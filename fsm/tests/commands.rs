@@ -219,3 +219,22 @@ fn members_and_keys_are_listed_in_order_and_in_pages() {
     assert_eq!(keys("", None, 100).len(), 4);
     assert_eq!(keys("c", None, 100).len(), 0);
 }
+
+#[test]
+fn a_request_id_makes_the_bytes_unique_and_changes_nothing_else() {
+    let command = put("k", "v");
+    let (one, two) =
+        (command.encode_unique(None, 1).unwrap(), command.encode_unique(None, 2).unwrap());
+    assert_ne!(one, two);
+    assert_eq!(one[..3], [0xf2, 0x03, 2]);
+    assert_eq!(one[3..19], 1u128.to_le_bytes());
+    assert_eq!(one[19..], command.encode(None).unwrap()[3..]);
+    let session = holdfast_fsm::SessionRef { client: 7, sequence: 9 };
+    let both = command.encode_unique(Some(session), 1).unwrap();
+    assert_eq!(both[2], 3);
+    assert_eq!(holdfast_fsm::command::decode(&both).unwrap(), (Some(session), command));
+    assert!(holdfast_fsm::command::decode(&both[..30]).is_err(), "cut inside the request id");
+    let mut strange = one.to_vec();
+    strange[2] = 4;
+    assert!(holdfast_fsm::command::decode(&strange).is_err(), "an unknown flag");
+}

@@ -132,7 +132,15 @@ fn messages() -> Vec<(&'static str, Message)> {
             "snapshot_ack",
             Message::SnapshotAck { term, transfer, next: 5, state: TransferState::Wanted },
         ),
-        ("forward", Message::Forward { ticket, command: Bytes::from_static(b"\x01\x00x"), within }),
+        (
+            "forward",
+            Message::Forward {
+                ticket,
+                term: Term(2),
+                command: Bytes::from_static(b"\x01\x00x"),
+                within,
+            },
+        ),
         ("forward_reply", Message::ForwardReply { ticket, outcome }),
         ("read_index", Message::ReadIndex { ticket, within }),
         ("read_index_reply", Message::ReadIndexReply { ticket, result: Ok(Index(9)) }),

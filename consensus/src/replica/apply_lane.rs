@@ -173,7 +173,9 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         }
         let weight = cached.weight() as u64;
         let reader = self.reader.clone();
-        self.apply_job(Out::Entries { weight }, ApplyJob::Entries { from, to, cached, reader });
+        let report = self.calls.any_forwarded();
+        let job = ApplyJob::Entries { from, to, cached, reader, report };
+        self.apply_job(Out::Entries { weight }, job);
     }
 
     pub(super) fn on_apply_done(&mut self, result: Result<ApplyDone<M>, StoreFault>) {
@@ -214,6 +216,9 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             let skipped = done.applied.skipped.saturating_sub(before.skipped);
             self.observe(Event::Applied { through, digest: done.applied.digest, skipped });
             self.feed(Input::Applied { through: through.index });
+        }
+        if matches!(out, Out::Entries { .. }) {
+            self.settle_forwarded(&done.commands, &done.replies);
         }
         if out != Out::Reopen {
             self.answer_applied(done.replies);

@@ -38,8 +38,8 @@ pub(super) enum State {
     Proposed(Bytes),
     /// The entry at this place.
     Placed(LogId),
-    /// The leader's answer.
-    Forwarded { to: MemberId, command: Bytes },
+    /// The answer of the leader of this term.
+    Forwarded { to: MemberId, term: Term, command: Bytes },
     /// It is committed: the local replica is to apply it first.
     Local { at: LogId, result: Bytes },
     /// A leader to confirm a read.
@@ -58,11 +58,14 @@ pub(super) struct Waiter {
     pub(super) origin: Origin,
     pub(super) deadline: Micros,
     weight: usize,
+    /// True while the replica may tell the command's fate from the entries it applies: its bytes
+    /// are unique, and no snapshot has hidden entries since it was passed on.
+    unique: bool,
     pub(super) state: State,
 }
 
-/// All waiting calls. Invariant: `due`, `placed` and `local` name exactly the waiters that are in
-/// such a state, and `bytes` is the sum of their weights.
+/// All waiting calls. Invariant: `due`, `placed`, `local` and `forwarded` name exactly the waiters
+/// that are in such a state (`forwarded` only the unique ones), and `bytes` is the sum of their weights.
 pub(super) struct Calls {
     /// The next name of a waiter. Begins with the boot number, so that no answer to a call of an
     /// earlier start of this member can be taken for one of this start.
@@ -71,6 +74,7 @@ pub(super) struct Calls {
     due: BTreeSet<(Micros, u64)>,
     placed: BTreeMap<(Index, Term), u64>,
     local: BTreeSet<(Index, u64)>,
+    forwarded: BTreeMap<Bytes, u64>,
     /// Calls that try again when a leader appears, or at `held_again`.
     held: BTreeSet<u64>,
     held_again: Option<Micros>,
@@ -87,6 +91,7 @@ impl Calls {
             due: BTreeSet::new(),
             placed: BTreeMap::new(),
             local: BTreeSet::new(),
+            forwarded: BTreeMap::new(),
             held: BTreeSet::new(),
             held_again: None,
             bytes: 0,
@@ -104,7 +109,8 @@ impl Calls {
     }
 
     fn admit(&mut self, origin: Origin, deadline: Micros, len: usize, state: State) -> u64 {
-        let waiter = Waiter { origin, deadline, weight: WAITER_BYTES + len, state };
+        let weight = WAITER_BYTES + len;
+        let waiter = Waiter { origin, deadline, weight, unique: false, state };
         self.bytes += waiter.weight;
         self.insert(waiter)
     }
@@ -125,6 +131,9 @@ impl Calls {
             }
             State::Held(_) | State::ReadHeld | State::ReadForwarded { .. } => {
                 self.held.insert(id);
+            }
+            State::Forwarded { command, .. } if waiter.unique => {
+                self.forwarded.insert(command.clone(), id);
             }
             _ => {}
         }
@@ -148,6 +157,9 @@ impl Calls {
             State::Held(_) | State::ReadHeld | State::ReadForwarded { .. } => {
                 self.held.remove(&id);
             }
+            State::Forwarded { command, .. } if waiter.unique => {
+                self.forwarded.remove(command);
+            }
             _ => {}
         }
         Some(waiter)
@@ -158,6 +170,42 @@ impl Calls {
     pub(super) fn turn(&mut self, id: u64, state: State) -> Option<u64> {
         let waiter = self.take(id)?;
         Some(self.insert(Waiter { state, ..waiter }))
+    }
+
+    /// Marks a waiter's command as unique, before it is passed on.
+    fn set_unique(&mut self, id: u64) {
+        if let Some(waiter) = self.waiters.get_mut(&id) {
+            waiter.unique = true;
+        }
+    }
+
+    /// True if entries must be reported as they are applied.
+    pub(super) fn any_forwarded(&self) -> bool {
+        !self.forwarded.is_empty()
+    }
+
+    /// The unique waiter whose command was passed on with these bytes.
+    pub(super) fn forwarded_as(&self, command: &Bytes) -> Option<u64> {
+        self.forwarded.get(command).copied()
+    }
+
+    /// Unique waiters whose command was passed on to the leader of a term before `term`.
+    pub(super) fn forwarded_before(&self, before: Term) -> Vec<(u64, Bytes)> {
+        let waiting = self.forwarded.values().filter_map(|id| Some((*id, self.waiters.get(id)?)));
+        let early = |(id, waiter): (u64, &Waiter)| match &waiter.state {
+            State::Forwarded { term, command, .. } if *term < before => Some((id, command.clone())),
+            _ => None,
+        };
+        waiting.filter_map(early).collect()
+    }
+
+    /// A snapshot has hidden entries: what is passed on now can only be learned from the leader.
+    pub(super) fn blind_forwarded(&mut self) {
+        for id in std::mem::take(&mut self.forwarded).into_values() {
+            if let Some(waiter) = self.waiters.get_mut(&id) {
+                waiter.unique = false;
+            }
+        }
     }
 
     fn shorten(&mut self, id: u64, latest: Micros) {
@@ -218,13 +266,21 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
     }
 
     pub(super) fn on_call(&mut self, ticket: Ticket, call: Call, deadline: Micros) {
+        let unique = matches!(call, Call::ProposeUnique { .. });
         let (len, state) = match call {
-            Call::Propose { command } => (command.len(), State::Held(command)),
+            Call::Propose { command } | Call::ProposeUnique { command } => {
+                (command.len(), State::Held(command))
+            }
             Call::Barrier => (0, State::ReadHeld),
             Call::Transfer { to } => (0, State::Transfer(to)),
         };
         match self.admit(Origin::Local(ticket), deadline, len, state) {
-            Ok(id) => self.route(id),
+            Ok(id) => {
+                if unique {
+                    self.calls.set_unique(id);
+                }
+                self.route(id);
+            }
             Err(why) => {
                 let outcome = Outcome::NotCommitted(why);
                 self.out.push(ReplicaEffect::Answer { ticket, outcome });

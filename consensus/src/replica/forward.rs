@@ -6,7 +6,7 @@ use crate::event::RoleKind;
 use crate::fault::Refusal;
 use crate::message::{Message, Outcome, SendLane};
 use crate::traits::{LogStore, StateMachine};
-use crate::types::{Index, MemberId, Ticket};
+use crate::types::{Index, LogId, MemberId, Term, Ticket};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,11 +40,12 @@ impl Seen {
 impl<L: LogStore, M: StateMachine> Replica<L, M> {
     /// Passes a command on to the leader.
     pub(super) fn forward(&mut self, id: u64, to: MemberId, command: Bytes) {
-        let state = State::Forwarded { to, command: command.clone() };
+        let term = self.core.hard().term;
+        let state = State::Forwarded { to, term, command: command.clone() };
         let Some(id) = self.calls.turn(id, state) else { return };
         let Some(waiter) = self.calls.get(id) else { return };
         let within = waiter.deadline.saturating_sub(self.now);
-        let message = Message::Forward { ticket: ticket(id), command, within };
+        let message = Message::Forward { ticket: ticket(id), term, command, within };
         self.send(to, message, SendLane::Bulk);
     }
 
@@ -63,13 +64,17 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         &mut self,
         from: MemberId,
         ticket: Ticket,
+        term: Term,
         command: Bytes,
         within: u64,
     ) {
         if !self.seen.first_time(from, ticket) {
             return self.dropped("repeated-forward");
         }
-        let refusal = if self.core.role() == RoleKind::Leader {
+        // Keeps: what was passed on to the leader of a term enters the log in that term or never,
+        // which is what `settle_forwarded` concludes from.
+        let meant = self.core.role() == RoleKind::Leader && self.core.hard().term == term;
+        let refusal = if meant {
             let deadline = self.now.saturating_add(within);
             let (origin, len) = (Origin::Peer(from, ticket), command.len());
             match self.admit(origin, deadline, len, State::Held(command)) {
@@ -103,7 +108,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
     pub(super) fn on_forward_reply(&mut self, from: MemberId, ticket: Ticket, outcome: Outcome) {
         let id = ticket.0;
         let command = match self.calls.get(id).map(|w| &w.state) {
-            Some(State::Forwarded { to, command }) if *to == from => command.clone(),
+            Some(State::Forwarded { to, command, .. }) if *to == from => command.clone(),
             _ => return self.dropped("forward-reply"),
         };
         match outcome {
@@ -122,6 +127,37 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             Outcome::Unknown(why) => self.conclude(id, Outcome::Unknown(why)),
             Outcome::Ready { .. } => self.dropped("forward-reply"),
         }
+    }
+
+    /// Entries were applied here: settles unique commands whose leader has not answered.
+    ///
+    /// A command that was passed on to the leader of term T enters the log in T or never. Once an
+    /// entry of a later term is applied, every entry of T that will ever commit lies before it and
+    /// has been seen here; a command that was not among them can safely be passed on again.
+    pub(super) fn settle_forwarded(
+        &mut self,
+        commands: &[(LogId, Bytes)],
+        replies: &[(Index, Bytes)],
+    ) {
+        for (at, command) in commands {
+            let Some(id) = self.calls.forwarded_as(command) else { continue };
+            match replies.binary_search_by_key(&at.index, |(index, _)| *index) {
+                Ok(found) => {
+                    let result = replies[found].1.clone();
+                    self.conclude(id, Outcome::Committed { at: *at, result });
+                }
+                // The store held it already and does not say what it answered.
+                Err(_) => self.conclude(id, Outcome::Unknown(Refusal::LostLeadership)),
+            }
+        }
+        let term = self.apply.applied.last.term;
+        for (id, command) in self.calls.forwarded_before(term) {
+            if let Some(id) = self.calls.turn(id, State::Held(command)) {
+                self.mark("forwarded-again");
+                self.route(id);
+            }
+        }
+        self.hold_again();
     }
 
     /// The leader's answer to a read.

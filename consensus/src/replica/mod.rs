@@ -401,8 +401,8 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
 
     fn on_message(&mut self, from: MemberId, message: Message) {
         match message {
-            Message::Forward { ticket, command, within } => {
-                self.on_forward(from, ticket, command, within);
+            Message::Forward { ticket, term, command, within } => {
+                self.on_forward(from, ticket, term, command, within);
             }
             Message::ForwardReply { ticket, outcome } => {
                 self.on_forward_reply(from, ticket, outcome);

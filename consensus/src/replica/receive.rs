@@ -300,6 +300,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
     /// The store is swapped in: step (3) of R25 is done.
     pub(super) fn on_adopted(&mut self, through: LogId) {
         self.install = Install::Idle;
+        self.calls.blind_forwarded();
         self.observe(Event::Installed { last: through });
     }
 }

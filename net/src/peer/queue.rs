@@ -120,10 +120,16 @@ impl Outbox {
 mod tests {
     use super::*;
     use bytes::Bytes;
+    use holdfast_consensus::Term;
     use holdfast_consensus::Ticket;
 
     fn forward(len: usize) -> Message {
-        Message::Forward { ticket: Ticket(1), command: Bytes::from(vec![0; len]), within: 1 }
+        Message::Forward {
+            ticket: Ticket(1),
+            term: Term(1),
+            command: Bytes::from(vec![0; len]),
+            within: 1,
+        }
     }
 
     #[test]
