@@ -20,6 +20,21 @@ fn config(id: MemberId) -> CoreConfig {
     }
 }
 
+/// Every member holds, durably and committed, what the leader holds.
+fn converged(world: &World, leader: MemberId) -> Result<(), String> {
+    let last = world.nodes[&leader].core.as_ref().expect("up").last();
+    for (id, node) in &world.nodes {
+        let core = node.core.as_ref().expect("up");
+        let is = (core.commit(), core.last(), core.durable(), core.leader());
+        let wanted = (last.index, last, last, Some(leader));
+        if is != wanted {
+            let peers = world.nodes[&leader].core.as_ref().map(|c| format!("{c:?}"));
+            return Err(format!("{id} has not caught up: {is:?}, wanted {wanted:?}; {peers:?}"));
+        }
+    }
+    Ok(())
+}
+
 fn run_seed(seed: u64) -> World {
     let mut rng = SplitMix64::new(seed ^ 0x5eed);
     let voters = [3, 3, 5, 1, 2][usize::try_from(seed % 5).expect("small")];
@@ -37,13 +52,8 @@ fn run_seed(seed: u64) -> World {
     }
     world.propose(leader, 3);
     world.run(2_000_000);
-    let last = world.nodes[&leader].core.as_ref().expect("up").last();
-    for (id, node) in &world.nodes {
-        let core = node.core.as_ref().expect("up");
-        assert_eq!(core.commit(), last.index, "seed {seed}: {id} has not caught up");
-        assert_eq!(core.last(), last, "seed {seed}: {id} holds another log");
-        assert_eq!(core.durable(), last, "seed {seed}: {id} is not durable");
-        assert_eq!(core.leader(), Some(leader), "seed {seed}: {id} follows another");
+    if let Err(found) = converged(&world, leader) {
+        world.fail(format!("seed {seed}: {found}"));
     }
     world
 }

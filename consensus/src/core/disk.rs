@@ -230,21 +230,23 @@ impl Disk {
         self.poisoned = false;
         self.pending.clear();
         let mut writes = Vec::new();
-        let truncate_from = (last.index > self.durable.index).then(|| self.durable.index.next());
         let Some((_, meta)) = self.reset.take() else {
+            let truncate_from = beyond(last, self.durable);
             let append = tail(self.durable.index.next());
             let seq = self.issue(Some(end), Some(hard), now);
             writes.push(Rewrite::Persist(Persist { seq, truncate_from, append, hard: Some(hard) }));
             return writes;
         };
-        // What the reopened log holds above the watermark is cut before the base goes in, so that
-        // log and core agree on what the base keeps.
+        // The base may or may not have reached the disk before the fault, so nothing below it is
+        // cut. What lies beyond it and the watermark is, so that log and core agree on what the
+        // base keeps; a log that ends before the base keeps nothing anyway.
+        let kept = if self.durable.index > meta.last.index { self.durable } else { meta.last };
+        let truncate_from = beyond(last, kept);
         if truncate_from.is_some() {
             let seq = self.issue(None, None, now);
             let append = Entries::empty();
             writes.push(Rewrite::Persist(Persist { seq, truncate_from, append, hard: None }));
         }
-        let kept = if self.durable.index > meta.last.index { self.durable } else { meta.last };
         let seq = self.issue(Some(kept), None, now);
         self.reset = Some((seq, meta.clone()));
         writes.push(Rewrite::Reset { seq, meta, last: kept });
@@ -254,6 +256,11 @@ impl Disk {
         writes.push(Rewrite::Persist(rest));
         writes
     }
+}
+
+/// Where to cut a log that ends at `last` so that it ends at `kept`.
+fn beyond(last: LogId, kept: LogId) -> Option<Index> {
+    (last.index > kept.index).then(|| kept.index.next())
 }
 
 /// A write for a reopened log.

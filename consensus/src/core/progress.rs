@@ -112,7 +112,9 @@ impl Progress {
             }
         }
         // A commit index that the peer could use is news: tell it at once if nothing else went.
-        if self.told < cx.shared.commit().min(self.matched.index) {
+        // While probing, only questions about `next` may leave, because their answer ends it.
+        let probing = matches!(self.feed, Feed::Probe { .. });
+        if !probing && self.told < cx.shared.commit().min(self.matched.index) {
             let prev = self.matched;
             self.send(to, prev, Entries::empty(), cx);
         }
@@ -194,7 +196,16 @@ impl Progress {
             Feed::Replicate => stalled,
             Feed::Snapshot { .. } => false,
         };
+        if stalled {
+            // Ask once per election timeout: entries may merely be slow to become durable there.
+            self.moved_at = now;
+        }
         let doubtful = if asks { cx.shared.log.id_at(self.next.prev()) } else { None };
+        if stalled && doubtful.is_none() {
+            // What is in flight may be lost, and its end was compacted meanwhile: start over, so
+            // that a snapshot is offered instead of waiting for ever behind a full window.
+            self.search(*cx.round);
+        }
         let prev = doubtful.unwrap_or(self.matched);
         self.send(to, prev, Entries::empty(), cx);
     }
@@ -321,10 +332,6 @@ impl Progress {
             // What the round asked did match, durable there or not: entries may flow.
             Feed::Probe { .. } if round >= self.floor => {
                 self.feed = Feed::Replicate;
-                self.moved_at = shared.now;
-            }
-            Feed::Replicate if round >= self.floor => {
-                // It may answer a question about entries that are there, but not durable yet.
                 self.moved_at = shared.now;
             }
             Feed::Snapshot { transfer, .. } if id.index >= shared.log.base().index => {

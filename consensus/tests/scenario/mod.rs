@@ -344,7 +344,7 @@ impl World {
         }
     }
 
-    fn fail(&self, found: String) -> ! {
+    pub fn fail(&self, found: String) -> ! {
         for line in &self.trace {
             eprintln!("{line}");
         }
