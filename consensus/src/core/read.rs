@@ -32,10 +32,6 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
     /// When the first read may expire.
     pub(crate) const fn deadline(&self) -> Option<Micros> {
         self.soonest
