@@ -82,7 +82,9 @@ async fn write(
     timeout_ms: Option<u64>,
 ) -> Result<(LogId, Answer), ApiError> {
     command.validate().map_err(|rule| ApiError::invalid(rule.to_string()))?;
-    let bytes = command.encode(None).map_err(|e| ApiError::invalid(e.to_string()))?;
+    let bytes = command
+        .encode_unique(None, node.request_id())
+        .map_err(|e| ApiError::invalid(e.to_string()))?;
     match node.propose(bytes, deadline(node, timeout_ms)).await {
         Outcome::Committed { at, result } => match Answer::decode(&result) {
             Ok(answer) => Ok((at, answer)),

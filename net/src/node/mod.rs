@@ -23,7 +23,7 @@ use holdfast_consensus::types::MemberId;
 use holdfast_fsm::{Metastore, View};
 use holdfast_log::{Log, RealDisk};
 use state::State;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -71,6 +71,9 @@ pub struct Node {
     view: Arc<OnceLock<View>>,
     inbox: Sender<Input>,
     calls: Arc<Semaphore>,
+    /// Random for each start, so that request ids are unique across members and restarts.
+    request_prefix: u64,
+    requests: AtomicU64,
 }
 
 impl Node {
@@ -110,9 +113,18 @@ impl Node {
         self.view.get()
     }
 
-    /// Appends a command, here or at the leader, and waits until it is applied here.
+    /// A request id that no other request of the cluster bears.
+    #[must_use]
+    pub fn request_id(&self) -> u128 {
+        let count = self.requests.fetch_add(1, Ordering::Relaxed);
+        u128::from(self.request_prefix) << 64 | u128::from(count)
+    }
+
+    /// Appends a command, here or at the leader, and waits until it is applied here. The command
+    /// must be stamped with a [`Node::request_id`]: it may be passed on more than once, and takes
+    /// effect at most once.
     pub async fn propose(&self, command: Bytes, within: Duration) -> Outcome {
-        self.call(command.len(), Call::Propose { command }, within).await
+        self.call(command.len(), Call::ProposeUnique { command }, within).await
     }
 
     /// Waits until this replica has applied everything that was committed before the call.
@@ -127,7 +139,7 @@ impl Node {
             self.metrics.dropped("calls_full");
             return Outcome::NotCommitted(Refusal::Busy);
         };
-        let is_write = matches!(call, Call::Propose { .. });
+        let is_write = matches!(call, Call::Propose { .. } | Call::ProposeUnique { .. });
         let (reply, outcome) = oneshot::channel();
         let micros = u64::try_from(within.as_micros()).unwrap_or(u64::MAX);
         let deadline = begun.saturating_add(micros);

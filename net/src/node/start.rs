@@ -14,9 +14,11 @@ use holdfast_consensus::handshake::{Hello, PROTOCOL_VERSION};
 use holdfast_consensus::replica::{Replica, ReplicaConfig};
 use holdfast_consensus::traits::{LogStore, StateMachine};
 use holdfast_consensus::{ClusterId, LogId, MemberId};
-use holdfast_fsm::{Metastore, OpenError, StoreOptions, View};
+use holdfast_fsm::start::{Plan, StartError, Started};
+use holdfast_fsm::{StoreOptions, View};
 use holdfast_log::{Home, HomeError, HomeOptions, LogOptions, RealDisk};
 use std::io;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -46,9 +48,9 @@ pub enum NodeError {
         /// Why.
         error: io::Error,
     },
-    /// The store cannot be used.
-    #[error("{0}")]
-    Store(#[from] OpenError),
+    /// Log, snapshots and store do not make a replica.
+    #[error(transparent)]
+    Start(#[from] StartError),
     /// The replica stopped, or never started.
     #[error("{0}")]
     Stopped(StopReason),
@@ -134,6 +136,8 @@ pub fn start(config: Config, peer_listener: TcpListener) -> Result<Running, Node
         view: Arc::clone(&view),
         inbox: inbox.clone(),
         calls: Arc::new(Semaphore::new(CALL_BYTES)),
+        request_prefix: clock::random_u64().map_err(NodeError::Random)?,
+        requests: AtomicU64::new(0),
     });
     let (ending, ended) = oneshot::channel();
     let core = Core { node: Arc::clone(&node), home, disk, inbox, view };
@@ -206,9 +210,11 @@ impl Core {
             return Ok(());
         }
         // The guard keeps the directory ours until this function returns.
-        let (_lock, identity, mut log) = self.home.into_parts();
+        let identity = self.home.identity();
         let options = StoreOptions::new(identity.cluster, identity.epoch);
-        let mut machine = Metastore::open(self.disk, options)?;
+        let Started { lock: _lock, identity, mut log, store: mut machine, plan } =
+            holdfast_fsm::start::start(self.home, self.disk, options)?;
+        report_plan(&plan);
         let boot = log.recovered().boot;
         let seed = clock::random_u64().map_err(NodeError::Random)?;
         let config = replica_config(&node.config, identity.member);
@@ -241,6 +247,21 @@ impl Core {
                 close(&mut log, &mut machine, status.durable, status.commit)
             }
         }
+    }
+}
+
+/// Says how the store starts.
+fn report_plan(plan: &Plan) {
+    match plan {
+        Plan::Fresh => tracing::info!("the store starts empty"),
+        Plan::Replay { from } => tracing::info!("the log feeds the store from {from} on"),
+        Plan::Install { snapshot } => {
+            tracing::info!("the store is restored from the snapshot through {snapshot}");
+        }
+        Plan::SetAside { why } => {
+            tracing::error!("the store was set aside and is rebuilt: {why}");
+        }
+        Plan::Refuse(why) => tracing::error!("{why}"),
     }
 }
 
