@@ -46,13 +46,16 @@ impl Gate {
             Some((io::ErrorKind::StorageFull, detail)) => {
                 StoreFault::Full { detail: format!("{what}: {detail}") }
             }
+            Some((kind, detail)) if is_damage(kind) => {
+                StoreFault::Untrusted(format!("{what}: the file is damaged: {detail}"))
+            }
             Some((_, detail)) => StoreFault::Poisoned { detail: format!("{what}: {detail}") },
             None => match error {
                 redb::Error::Corrupted(detail) => {
                     StoreFault::Untrusted(format!("{what}: the file is damaged: {detail}"))
                 }
-                redb::Error::Io(e) if e.kind() == io::ErrorKind::InvalidData => {
-                    StoreFault::Untrusted(format!("{what}: {e}"))
+                redb::Error::Io(e) if is_damage(e.kind()) => {
+                    StoreFault::Untrusted(format!("{what}: the file is damaged: {e}"))
                 }
                 other => StoreFault::Poisoned { detail: format!("{what}: {other}") },
             },
@@ -73,6 +76,12 @@ impl Gate {
         }
         result
     }
+}
+
+/// Errors that say something of the file's content, not of the disk: what is no database, and a
+/// page that lies behind the end.
+fn is_damage(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
 /// Something that redb asked of a file that is still held.
