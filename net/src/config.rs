@@ -116,7 +116,7 @@ pub struct Settings {
     /// Keep this many entries behind a snapshot [default: snapshot_entries]
     #[arg(long, env = "HOLDFAST_KEPT_ENTRIES")]
     pub kept_entries: Option<u64>,
-    /// Size of a log segment in bytes [default: 8388608]
+    /// Size of a log segment in bytes, a multiple of 4096 [default: 16777216]
     #[arg(long, env = "HOLDFAST_SEGMENT_BYTES")]
     pub segment_bytes: Option<u64>,
     /// How long a write waits for its outcome unless the call says otherwise [default: 10000]
@@ -193,7 +193,7 @@ impl Settings {
         let timing = Timing::new(self.heartbeat_ms, self.election_min_ms, self.election_max_ms)?;
         let snapshot_entries = at_least("snapshot_entries", self.snapshot_entries, 8192, 1)?;
         let kept_entries = at_least("kept_entries", self.kept_entries, snapshot_entries, 0)?;
-        let segment_bytes = at_least("segment_bytes", self.segment_bytes, 8 << 20, 4 << 20)?;
+        let segment_bytes = segment_bytes(self.segment_bytes)?;
         let write_timeout = at_least("write_timeout_ms", self.write_timeout_ms, 10_000, 1)?;
         Ok(Config {
             http_advertise: self.http_advertise.unwrap_or_else(|| format!("http://{http_addr}")),
@@ -324,6 +324,18 @@ fn at_least(key: &str, value: Option<u64>, default: u64, least: u64) -> Result<u
     Ok(value)
 }
 
+fn segment_bytes(value: Option<u64>) -> Result<u64, ConfigError> {
+    const KEY: &str = "segment_bytes";
+    let value = at_least(KEY, value, 16 << 20, 64 << 10)?;
+    if !value.is_multiple_of(4096) || value > 1 << 30 {
+        return Err(wrong(
+            KEY,
+            format!("{value} is no multiple of 4096 up to 1073741824; 16777216 is a good value"),
+        ));
+    }
+    Ok(value)
+}
+
 fn check_name(key: &str, name: &str) -> Result<(), ConfigError> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > 64 || !name.chars().all(good) {
@@ -420,6 +432,7 @@ mod tests {
         assert_eq!(complaint(|s| s.heartbeat_ms = Some(0)).key, "heartbeat_ms");
         assert_eq!(complaint(|s| s.election_max_ms = Some(150)).key, "election_max_ms");
         assert_eq!(complaint(|s| s.snapshot_entries = Some(0)).key, "snapshot_entries");
+        assert_eq!(complaint(|s| s.segment_bytes = Some(100_000)).key, "segment_bytes");
         assert_eq!(complaint(|s| s.http_addr = Some("nonsense".into())).key, "http_addr");
         assert_eq!(
             complaint(|s| s.peer_token_file = Some("/no/such/file".into())).key,

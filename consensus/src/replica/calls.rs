@@ -337,6 +337,9 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
     pub(super) fn on_leader_change(&mut self) {
         self.retry_held(true);
         let leader = self.core.leader();
+        if let Some(leader) = leader {
+            self.hurry_forwarded(leader);
+        }
         let moved: Vec<(u64, MemberId)> = self
             .calls
             .waiters
@@ -353,6 +356,21 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             } else if leader.is_some_and(|leader| leader != self.core.member()) {
                 self.conclude(id, Outcome::NotCommitted(Refusal::LostLeadership));
             }
+        }
+    }
+
+    /// Writes that were passed on to a member that no longer leads: it answers soon or never, and
+    /// a caller that learns early that the outcome is unknown can look and decide.
+    fn hurry_forwarded(&mut self, leader: MemberId) {
+        let stale: Vec<u64> = self
+            .calls
+            .waiters
+            .iter()
+            .filter(|(_, w)| matches!(w.state, State::Forwarded { to, .. } if to != leader))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in stale {
+            self.calls.shorten(id, self.now + CUT_GRACE);
         }
     }
 

@@ -15,7 +15,7 @@ use hyper::{Method, StatusCode};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Keys that `put` and the reads draw from.
@@ -94,6 +94,8 @@ struct Shared {
     last_ack: AtomicU64,
     longest_gap: AtomicU64,
     errors: AtomicU64,
+    /// Somebody asked to end early; what is under way is still waited for.
+    stop: AtomicBool,
     ledger: Option<Ledger>,
 }
 
@@ -142,17 +144,25 @@ pub(super) async fn run(args: BenchArgs) -> Result<(), Failure> {
         last_ack: AtomicU64::new(0),
         longest_gap: AtomicU64::new(0),
         errors: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
         ledger,
     });
     let clients: Vec<_> = (0..u64::from(args.clients))
         .map(|id| tokio::spawn(Worker::new(id, Arc::clone(&shared)).run()))
         .collect();
+    let stopping = Arc::clone(&shared);
+    // Ctrl-C and SIGTERM end the run early, with its report and a complete ledger.
+    let stopper = tokio::spawn(async move {
+        super::dev::asked_to_stop().await;
+        stopping.stop.store(true, Ordering::Relaxed);
+    });
     let mut total = new_histogram()?;
     for client in clients {
         let histogram =
             client.await.map_err(|e| Failure::environment(format!("a client failed: {e}")))??;
         total.add(&histogram).map_err(|e| Failure::environment(e.to_string()))?;
     }
+    stopper.abort();
     // The end of the run closes the last gap.
     shared.acknowledged_nothing_since();
     if let Some(ledger) = &shared.ledger {
@@ -255,7 +265,7 @@ impl Worker {
 
     async fn run(mut self) -> Result<Histogram<u64>, Failure> {
         let mut histogram = new_histogram()?;
-        while Instant::now() < self.shared.until {
+        while Instant::now() < self.shared.until && !self.shared.stop.load(Ordering::Relaxed) {
             self.sequence += 1;
             let (method, path, body, line) = self.next_request();
             let begun = Instant::now();

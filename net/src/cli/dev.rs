@@ -39,7 +39,7 @@ pub(super) struct DevArgs {
     /// Take a snapshot after this many entries, and keep as many behind it
     #[arg(long)]
     snapshot_entries: Option<u64>,
-    /// Size of a log segment in bytes
+    /// Size of a log segment in bytes [default: small enough for --snapshot-entries]
     #[arg(long)]
     segment_bytes: Option<u64>,
 }
@@ -166,9 +166,15 @@ fn settings(args: &DevArgs, dir: &Path, i: u16) -> Settings {
         peer_addr: Some(peer(i)),
         initial_members: Some((0..args.nodes).map(member).collect()),
         snapshot_entries: args.snapshot_entries,
-        segment_bytes: args.segment_bytes,
+        segment_bytes: args.segment_bytes.or(args.snapshot_entries.map(segment_for)),
         ..Settings::default()
     }
+}
+
+/// Only whole segments are given up: with few entries between snapshots, segments must be small,
+/// or nothing would ever be compacted. A batch of one entry takes a block or two.
+fn segment_for(snapshot_entries: u64) -> u64 {
+    snapshot_entries.saturating_mul(8192).clamp(256 << 10, 16 << 20)
 }
 
 fn start_node(
@@ -348,7 +354,8 @@ async fn stay(nodes: &[Spawned], ends: &mut mpsc::UnboundedReceiver<Ended>) {
     }
 }
 
-async fn asked_to_stop() {
+/// Returns on SIGTERM or Ctrl-C.
+pub(super) async fn asked_to_stop() {
     let mut terminate = match signal(SignalKind::terminate()) {
         Ok(terminate) => terminate,
         Err(e) => {

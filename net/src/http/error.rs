@@ -123,12 +123,6 @@ impl From<ReadError> for ApiError {
     }
 }
 
-impl From<axum::extract::rejection::JsonRejection> for ApiError {
-    fn from(rejection: axum::extract::rejection::JsonRejection) -> Self {
-        rejected(rejection.status(), rejection.body_text())
-    }
-}
-
 impl From<axum::extract::rejection::BytesRejection> for ApiError {
     fn from(rejection: axum::extract::rejection::BytesRejection) -> Self {
         rejected(rejection.status(), rejection.body_text())

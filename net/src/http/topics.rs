@@ -4,10 +4,11 @@ use super::{APPLIED, ApiError, Level, number_header, unexpected, view, write};
 use crate::clock;
 use crate::node::Node;
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
+use bytes::Bytes;
 use holdfast_fsm::records::Topic;
 use holdfast_fsm::{Answer, Command, CreateTopic, DeleteTopic};
 use serde::Deserialize;
@@ -69,9 +70,15 @@ pub(super) async fn list(
 pub(super) async fn create(
     State(node): State<Arc<Node>>,
     query: Result<Query<ReadQuery>, QueryRejection>,
-    body: Result<Json<CreateBody>, JsonRejection>,
+    body: Result<Bytes, BytesRejection>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let (Query(query), Json(body)) = (query?, body?);
+    let (Query(query), body) = (query?, body?);
+    // Whatever the content type says: `curl -d` sends none of ours.
+    let body: CreateBody = serde_json::from_slice(&body).map_err(|e| {
+        ApiError::invalid(format!(
+            "the body must be {{\"name\", \"partitions\", \"retention_ms\"?}}: {e}"
+        ))
+    })?;
     let name = body.name.clone();
     let command = Command::CreateTopic(CreateTopic {
         name: body.name,

@@ -11,7 +11,7 @@ use holdfast_consensus::fault::{Refusal, StopReason};
 use holdfast_consensus::job::{ReplicaEffect, ReplicaInput};
 use holdfast_consensus::message::{Message, Outcome};
 use holdfast_consensus::replica::Replica;
-use holdfast_consensus::{Membership, Micros, Ticket};
+use holdfast_consensus::{MemberId, Membership, Micros, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,6 +40,22 @@ pub(super) enum End {
     Stopped(StopReason),
 }
 
+/// The answer that a call gets whose message was certainly never sent: the member that was to
+/// lead did not take it, so another may. Other messages are sent again by Raft itself.
+fn bounce(to: MemberId, unsent: Message) -> Option<ReplicaInput<RealLog, RealStore>> {
+    let refusal = Refusal::NotLeader { hint: None };
+    let message = match unsent {
+        Message::Forward { ticket, .. } => {
+            Message::ForwardReply { ticket, outcome: Outcome::NotCommitted(refusal) }
+        }
+        Message::ReadIndex { ticket, .. } => {
+            Message::ReadIndexReply { ticket, result: Err(refusal) }
+        }
+        _ => return None,
+    };
+    Some(ReplicaInput::Message { from: to, message })
+}
+
 /// The loop's state.
 pub(super) struct Runtime {
     pub(super) replica: Replica<RealLog, RealStore>,
@@ -51,6 +67,8 @@ pub(super) struct Runtime {
     waiting: BTreeMap<Ticket, Waiting>,
     next_ticket: Ticket,
     out: Vec<ReplicaEffect<RealLog, RealStore>>,
+    /// Answers to calls whose message could not be sent.
+    bounced: Vec<ReplicaInput<RealLog, RealStore>>,
     names: Membership,
     stopped: Option<StopReason>,
     /// When the status changed first since it was published.
@@ -82,6 +100,7 @@ impl Runtime {
             waiting: BTreeMap::new(),
             next_ticket: Ticket((boot << 40) + 1),
             out: Vec::new(),
+            bounced: Vec::new(),
             names: Membership::default(),
             stopped: None,
             dirty: None,
@@ -150,6 +169,10 @@ impl Runtime {
                 drop(permit);
                 ReplicaInput::Message { from, message: *message }
             }
+            Input::Peer(PeerEvent::Undelivered(to, message)) => match bounce(to, *message) {
+                Some(input) => input,
+                None => return true,
+            },
             Input::Peer(PeerEvent::Reset(peer)) => ReplicaInput::PeerReset(peer),
             Input::Peer(PeerEvent::Hello(_) | PeerEvent::Gone(_)) => return true,
             Input::Done(done) => ReplicaInput::Done(*done),
@@ -180,6 +203,10 @@ impl Runtime {
             self.carry_out(effect);
         }
         self.out = out;
+        // Each bounced call waits in the replica before it is sent again, so this ends.
+        while let Some(input) = self.bounced.pop() {
+            self.step(now, input);
+        }
     }
 
     fn carry_out(&mut self, effect: ReplicaEffect<RealLog, RealStore>) {
@@ -188,7 +215,9 @@ impl Runtime {
                 if matches!(message, Message::Forward { .. }) {
                     self.metrics.forwarded.fetch_add(1, Ordering::Relaxed);
                 }
-                self.peers.send(to, message, lane);
+                if let Err(unsent) = self.peers.send(to, message, lane) {
+                    self.bounced.extend(bounce(to, unsent));
+                }
             }
             ReplicaEffect::Run(job) => self.lanes.run(job),
             ReplicaEffect::Answer { ticket, outcome } => self.answer(ticket, outcome),
@@ -209,6 +238,16 @@ impl Runtime {
         match event {
             Event::Membership { .. } => {
                 self.names = self.replica.status(clock::now()).membership;
+                self.urgent = true;
+            }
+            Event::Leader { leader: Some(leader), .. }
+                if !self.names.names.contains_key(leader) =>
+            {
+                // Adopted, and the first configuration is still on its way: the handshakes know.
+                for (name, seen) in self.peers.seen() {
+                    self.names.names.insert(seen.hello.member, name);
+                }
+                self.waiting_for.clear();
                 self.urgent = true;
             }
             Event::Role { .. } => self.urgent = true,
@@ -235,7 +274,7 @@ impl Runtime {
     pub(super) fn publish(&mut self, now: Micros) {
         (self.dirty, self.urgent) = (None, false);
         let status = self.replica.status(now);
-        if self.names != status.membership {
+        if self.names != status.membership && !status.membership.names.is_empty() {
             self.names = status.membership.clone();
         }
         self.peers.present(false, |me| {

@@ -51,15 +51,21 @@ pub(super) async fn dial_loop(shared: Arc<Shared>, peer: Arc<Peer>, lane: SendLa
             continue;
         }
         let end = connection(&shared, &peer, lane, &mut generation).await;
-        peer.outbox(lane).set_up(false);
+        let unsent = peer.outbox(lane).set_up(false);
         match end {
             End::WasUp(member) => {
+                for message in unsent {
+                    shared.metrics.dropped("peer_down");
+                    (shared.deliver)(PeerEvent::Undelivered(member, Box::new(message)));
+                }
                 lost = Some(member);
                 pause = FIRST_PAUSE;
             }
             End::Waited => pause = FIRST_PAUSE,
             End::Never(fault) => {
-                if let (Some(member), true) = (lost.take(), is_refused(&fault)) {
+                if is_refused(&fault)
+                    && let Some(member) = lost.take()
+                {
                     // The process is gone, not merely slow: evidence for an early pre-vote.
                     tracing::info!(peer = %peer.at.name, "peer {} is down", peer.at.name);
                     if lane == SendLane::Urgent {
@@ -137,7 +143,8 @@ async fn connection(
         }
         Standing::Admitted => {
             route(shared, peer, hello.member);
-            peer.outbox(lane).set_up(true);
+            // Nothing waits here before the queue opens.
+            drop(peer.outbox(lane).set_up(true));
             tracing::debug!(peer = %hello.name, ?lane, "connected");
             let frame = frame_to(&me, &hello);
             tokio::select! {

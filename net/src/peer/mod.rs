@@ -50,6 +50,8 @@ pub enum PeerEvent {
         /// Its share of the inbox; dropped when the message has been taken.
         permit: OwnedSemaphorePermit,
     },
+    /// A message that waited for this member and was never sent.
+    Undelivered(MemberId, Box<Message>),
     /// A peer's host refused a reconnect after a connection ended.
     Reset(MemberId),
 }
@@ -226,15 +228,23 @@ impl Peers {
         Self { shared }
     }
 
-    /// Queues a message, or drops and counts it: Raft sends again what matters.
-    pub fn send(&self, to: MemberId, message: Message, lane: SendLane) {
+    /// Queues a message, or counts it and gives it back: it was not sent and will not be.
+    ///
+    /// # Errors
+    /// The message, if the queue is full or nobody is connected.
+    pub fn send(&self, to: MemberId, message: Message, lane: SendLane) -> Result<(), Message> {
         let routes = self.shared.routes.read().unwrap_or_else(PoisonError::into_inner);
-        let pushed = routes.get(&to).map(|peer| peer.outbox(lane).push(message));
-        match pushed {
-            Some(Pushed::Queued) => {}
-            Some(Pushed::Full) => self.shared.metrics.dropped("peer_queue_full"),
-            Some(Pushed::Down) | None => self.shared.metrics.dropped("peer_down"),
-        }
+        let pushed = match routes.get(&to) {
+            Some(peer) => peer.outbox(lane).push(message),
+            None => Pushed::Down(message),
+        };
+        let (reason, message) = match pushed {
+            Pushed::Queued => return Ok(()),
+            Pushed::Full(message) => ("peer_queue_full", message),
+            Pushed::Down(message) => ("peer_down", message),
+        };
+        self.shared.metrics.dropped(reason);
+        Err(message)
     }
 
     /// Changes what this node says of itself on new connections. With `again`, the present ones

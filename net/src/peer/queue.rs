@@ -23,14 +23,14 @@ pub fn weight(message: &Message) -> usize {
 }
 
 /// What became of a message that was pushed.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pushed {
     /// It waits to be sent.
     Queued,
     /// The queue is full; Raft sends again what matters.
-    Full,
+    Full(Message),
     /// Nobody is connected: what would be sent later is stale by then.
-    Down,
+    Down(Message),
 }
 
 #[derive(Debug, Default)]
@@ -64,11 +64,11 @@ impl Outbox {
     pub fn push(&self, message: Message) -> Pushed {
         let mut state = self.lock();
         if !state.up {
-            return Pushed::Down;
+            return Pushed::Down(message);
         }
         let weight = weight(&message);
         if state.bytes + weight > self.limit && !state.messages.is_empty() {
-            return Pushed::Full;
+            return Pushed::Full(message);
         }
         state.bytes += weight;
         state.messages.push_back(message);
@@ -103,10 +103,10 @@ impl Outbox {
         taken
     }
 
-    /// Opens or closes the queue; either way it starts empty.
-    pub fn set_up(&self, up: bool) {
+    /// Opens or closes the queue; either way it starts empty. Returns what was never sent.
+    pub fn set_up(&self, up: bool) -> VecDeque<Message> {
         let mut state = self.lock();
-        *state = State { up, ..State::default() };
+        std::mem::replace(&mut *state, State { up, ..State::default() }).messages
     }
 
     /// Bytes that wait.
@@ -135,12 +135,12 @@ mod tests {
     #[test]
     fn a_full_queue_drops_and_a_closed_one_takes_nothing() {
         let outbox = Outbox::new(1000);
-        assert_eq!(outbox.push(forward(1)), Pushed::Down);
+        assert_eq!(outbox.push(forward(1)), Pushed::Down(forward(1)));
         outbox.set_up(true);
         assert_eq!(outbox.push(forward(500)), Pushed::Queued);
-        assert_eq!(outbox.push(forward(500)), Pushed::Full);
+        assert_eq!(outbox.push(forward(500)), Pushed::Full(forward(500)));
         assert_eq!(outbox.bytes(), 628);
-        outbox.set_up(false);
+        assert_eq!(outbox.set_up(false), [forward(500)]);
         assert_eq!(outbox.bytes(), 0);
     }
 
