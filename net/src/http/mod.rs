@@ -21,7 +21,7 @@ mod status;
 mod topics;
 
 pub use error::ApiError;
-pub use status::{ClusterStatus, LocalStatus, MemberStatus};
+pub use status::{ClusterStatus, LocalStatus, MemberStatus, PeerView};
 
 use crate::node::Node;
 use axum::Router;

@@ -8,6 +8,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use bytes::Bytes;
 use holdfast_consensus::MemberId;
+use holdfast_consensus::replica::{PeerStatus, ReplicaStatus};
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -63,6 +64,19 @@ pub struct MemberStatus {
     pub reason: Option<String>,
 }
 
+/// A peer as its leader sees it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PeerView {
+    /// Its name.
+    pub name: String,
+    /// Highest index known durable there.
+    pub match_index: u64,
+    /// Milliseconds since its last answer; null if it never answered this leader.
+    pub silent_ms: Option<u64>,
+    /// `probe`, `replicate` or `snapshot`.
+    pub state: String,
+}
+
 /// What one node knows: itself and who leads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LocalStatus {
@@ -74,6 +88,9 @@ pub struct LocalStatus {
     pub cluster: Option<String>,
     /// Build version.
     pub build: String,
+    /// What a leader knows of the others; empty at everybody else.
+    #[serde(default)]
+    pub peers: Vec<PeerView>,
     /// The node itself.
     #[serde(flatten)]
     pub member: MemberStatus,
@@ -116,13 +133,15 @@ fn local(node: &Node) -> LocalStatus {
         (Phase::Waiting(_), _) => "waiting",
         (Phase::Starting | Phase::Running, _) => "starting",
     };
-    let index = |get: fn(&holdfast_consensus::replica::ReplicaStatus) -> u64| replica.map(get);
+    let index = |get: fn(&ReplicaStatus) -> u64| replica.map(get);
+    let peers = replica.map(|r| r.peers.iter().map(|p| peer_view(r, p)).collect());
     let named = (me.cluster.0 != 0).then(|| me.cluster.to_string());
     LocalStatus {
         leader: replica.and_then(|r| r.leader.map(|id| r.membership.name_of(id))),
         term: replica.map_or(me.term.0, |r| r.hard.term.0),
         cluster: named,
         build: me.build,
+        peers: peers.unwrap_or_default(),
         member: MemberStatus {
             name: me.name,
             member: me.member.to_string(),
@@ -137,6 +156,15 @@ fn local(node: &Node) -> LocalStatus {
             healthy: reason.is_none(),
             reason,
         },
+    }
+}
+
+fn peer_view(replica: &ReplicaStatus, peer: &PeerStatus) -> PeerView {
+    PeerView {
+        name: replica.membership.name_of(peer.member),
+        match_index: peer.match_index.0,
+        silent_ms: peer.silent.map(|micros| micros / 1000),
+        state: peer.state.to_owned(),
     }
 }
 

@@ -42,10 +42,8 @@ pub(super) fn report(event: &Event, names: &Membership, metrics: &Metrics) {
             metrics.deduplicated.fetch_add(*skipped, Ordering::Relaxed);
         }
         Event::Dropped { reason } => metrics.dropped(reason),
-        Event::Committed { .. }
-        | Event::Durable { .. }
-        | Event::Membership { .. }
-        | Event::Mark(_) => {}
+        Event::Mark(mark) => metrics.count("holdfast_marks_total", "mark", mark),
+        Event::Committed { .. } | Event::Durable { .. } | Event::Membership { .. } => {}
         other => storage(other, &name, metrics),
     }
 }
