@@ -168,6 +168,8 @@ impl Disk {
         certain: LogId,
         now: Micros,
     ) -> Option<Seq> {
+        let staged = &self.staged;
+        assert!(self.poisoned || (staged.hard.is_none() && staged.end.is_none()), "flushed first");
         if !kept {
             self.lower(certain);
         }

@@ -53,6 +53,12 @@ impl Core {
         let (hard, floor) = (recovered.hard, recovered.commit);
         let log = LogView::new(recovered);
         let mut shared = Shared::new(config, seed, hard, log, floor, now);
+        // A snapshot of a newer term can be durable before the term itself was: no member is ever in
+        // an older term than its log. Written with the first step, promised upon only then.
+        let newest = shared.log.last().term;
+        if newest > shared.term() {
+            shared.set_hard(HardState { term: newest, voted_for: None });
+        }
         let deadline = if shared.sole_voter() { now } else { shared.election_deadline() };
         Self { shared, role: Role::Follower(Follower { deadline }) }
     }
@@ -110,9 +116,7 @@ impl Core {
             leader.settle(&mut self.shared);
         }
         let shared = &mut self.shared;
-        if let Some(persist) = shared.disk.flush(shared.now) {
-            shared.fx.push(Effect::Persist(persist));
-        }
+        shared.flush();
         let settled = shared.disk.durable().index.min(shared.commit());
         shared.log.evict(shared.config.cache_bytes, settled);
     }

@@ -159,6 +159,13 @@ impl Shared {
         self.observe(Event::Committed { through });
     }
 
+    /// Hands out what the step wants written, as one batch.
+    pub(crate) fn flush(&mut self) {
+        if let Some(persist) = self.disk.flush(self.now) {
+            self.fx.push(Effect::Persist(persist));
+        }
+    }
+
     /// Identity of the commit index.
     pub(crate) fn commit_id(&self) -> LogId {
         self.log.id_at(self.commit).expect("the commit index lies between base and end")

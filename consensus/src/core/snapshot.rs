@@ -49,6 +49,9 @@ impl Core {
             self.shared.log.offer(meta);
             return;
         }
+        if meta.last.term > self.shared.term() {
+            self.adopt_term(meta.last.term, None);
+        }
         if !matches!(self.role, Role::Follower(_)) {
             // The log under a candidacy changes: stand later, on the new one.
             self.become_follower();
@@ -76,6 +79,8 @@ impl Shared {
             self.fx.push(Effect::Lost { from });
             self.observe(Event::Truncated { from, last: last.index });
         }
+        // What this step staged was promised the next number, so it goes out first.
+        self.flush();
         if let Some(seq) = self.disk.reset_to(&meta, kept, certain, self.now) {
             let last = self.log.last();
             self.fx.push(Effect::Reset { seq, meta: meta.clone(), last });

@@ -7,23 +7,23 @@ use std::collections::BTreeMap;
 
 /// The observer.
 #[derive(Default)]
-pub struct Ghost {
+pub(crate) struct Ghost {
     leaders: BTreeMap<Term, MemberId>,
     /// Every entry ever written, with the entry before it.
     written: BTreeMap<LogId, Entry>,
     /// Every committed entry, with the lowest term in which it was seen committed.
     committed: BTreeMap<Index, (LogId, Term)>,
     reads: BTreeMap<Ticket, Index>,
-    pub served: u64,
+    pub(crate) served: u64,
 }
 
 impl Ghost {
-    pub fn last_committed(&self) -> Index {
+    pub(crate) fn last_committed(&self) -> Index {
         self.committed.keys().next_back().copied().unwrap_or(Index(0))
     }
 
     /// Log matching: one identity, one content.
-    pub fn appended(&mut self, entries: &Entries) -> Result<(), String> {
+    pub(crate) fn appended(&mut self, entries: &Entries) -> Result<(), String> {
         for entry in entries {
             let known = self.written.entry(entry.id).or_insert_with(|| entry.clone());
             if known != entry {
@@ -34,7 +34,7 @@ impl Ghost {
     }
 
     /// State machine safety: one index, one committed entry.
-    pub fn committed(
+    pub(crate) fn committed(
         &mut self,
         by: MemberId,
         term: Term,
@@ -51,7 +51,7 @@ impl Ghost {
     }
 
     /// Election safety and leader completeness.
-    pub fn elected(&mut self, id: MemberId, core: &Core) -> Result<(), String> {
+    pub(crate) fn elected(&mut self, id: MemberId, core: &Core) -> Result<(), String> {
         let term = core.hard().term;
         let first = *self.leaders.entry(term).or_insert(id);
         if first != id {
@@ -69,12 +69,12 @@ impl Ghost {
         Ok(())
     }
 
-    pub fn read_asked(&mut self, ticket: Ticket) {
+    pub(crate) fn read_asked(&mut self, ticket: Ticket) {
         self.reads.insert(ticket, self.last_committed());
     }
 
     /// A read must cover all that was committed anywhere when it was asked.
-    pub fn read_at(&mut self, ticket: Ticket, index: Index) -> Result<(), String> {
+    pub(crate) fn read_at(&mut self, ticket: Ticket, index: Index) -> Result<(), String> {
         self.served += 1;
         match self.reads.remove(&ticket) {
             Some(floor) if index < floor => Err(format!("read {ticket} at {index} misses {floor}")),

@@ -7,13 +7,13 @@ use holdfast_consensus::types::*;
 
 /// A write that was handed out.
 #[derive(Clone, Debug)]
-pub enum Write {
+pub(crate) enum Write {
     Persist(Persist),
     Reset { seq: Seq, meta: SnapshotMeta, last: LogId },
 }
 
 impl Write {
-    pub fn seq(&self) -> Seq {
+    pub(crate) fn seq(&self) -> Seq {
         match self {
             Self::Persist(persist) => persist.seq,
             Self::Reset { seq, .. } => *seq,
@@ -23,20 +23,20 @@ impl Write {
 
 /// Stable storage.
 #[derive(Clone, Debug)]
-pub struct Stable {
-    pub hard: HardState,
-    pub base: LogId,
+pub(crate) struct Stable {
+    pub(crate) hard: HardState,
+    pub(crate) base: LogId,
     base_time: Micros,
     base_membership: Option<(Index, Membership)>,
-    pub entries: Vec<Entry>,
-    pub snapshot: Option<SnapshotMeta>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) snapshot: Option<SnapshotMeta>,
     /// Commit index stored with the last watermark.
-    pub floor: Index,
+    pub(crate) floor: Index,
 }
 
 impl Stable {
     /// A log whose first entry is the configuration, as founding leaves it.
-    pub fn founded(membership: &Membership) -> Self {
+    pub(crate) fn founded(membership: &Membership) -> Self {
         let id = LogId::new(0, 1);
         let body = Body::Membership(membership.clone());
         Self {
@@ -50,7 +50,7 @@ impl Stable {
         }
     }
 
-    pub fn last(&self) -> LogId {
+    pub(crate) fn last(&self) -> LogId {
         self.entries.last().map_or(self.base, |e| e.id)
     }
 
@@ -62,12 +62,12 @@ impl Stable {
     }
 
     /// True if the entry is on this disk, in the log or in what its base or snapshot covers.
-    pub fn holds(&self, id: LogId) -> bool {
+    pub(crate) fn holds(&self, id: LogId) -> bool {
         let covered = self.snapshot.as_ref().is_some_and(|s| s.last.index >= id.index);
         id.index < self.base.index || covered || self.id_at(id.index) == Some(id)
     }
 
-    pub fn carry_out(&mut self, write: &Write) {
+    pub(crate) fn carry_out(&mut self, write: &Write) {
         match write {
             Write::Persist(persist) => {
                 if let Some(from) = persist.truncate_from {
@@ -104,13 +104,13 @@ impl Stable {
         self.base_membership = Some((meta.membership_index, meta.membership.clone()));
     }
 
-    pub fn publish(&mut self, meta: &SnapshotMeta) {
+    pub(crate) fn publish(&mut self, meta: &SnapshotMeta) {
         if self.snapshot.as_ref().is_none_or(|s| s.last.index < meta.last.index) {
             self.snapshot = Some(meta.clone());
         }
     }
 
-    pub fn compact(&mut self, first: Index) {
+    pub(crate) fn compact(&mut self, first: Index) {
         let Some(base) = self.id_at(first.prev()).filter(|b| b.index > self.base.index) else {
             return;
         };
@@ -131,7 +131,7 @@ impl Stable {
     }
 
     /// The label of a snapshot at an entry that is held.
-    pub fn label(&self, last: LogId) -> SnapshotMeta {
+    pub(crate) fn label(&self, last: LogId) -> SnapshotMeta {
         let (membership_index, membership) = self
             .memberships()
             .into_iter()
@@ -141,7 +141,12 @@ impl Stable {
         SnapshotMeta { last, time, membership, membership_index, bytes: 100, ..Default::default() }
     }
 
-    pub fn read(&self, from: Index, to: Index, max_bytes: usize) -> Result<Entries, LogFault> {
+    pub(crate) fn read(
+        &self,
+        from: Index,
+        to: Index,
+        max_bytes: usize,
+    ) -> Result<Entries, LogFault> {
         if from <= self.base.index {
             return Err(LogFault::Compacted { first: self.base.index.next() });
         }
@@ -154,7 +159,7 @@ impl Stable {
     }
 
     /// What a start proves, with the base of a newer published snapshot put in first.
-    pub fn recover(&mut self) -> Recovered {
+    pub(crate) fn recover(&mut self) -> Recovered {
         if let Some(meta) = self.snapshot.clone()
             && self.id_at(meta.last.index) != Some(meta.last)
         {

@@ -21,20 +21,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What may go wrong, in per mille, and how long things take, in microseconds.
 #[derive(Clone, Debug)]
-pub struct Faults {
-    pub loss: u64,
-    pub repeat: u64,
-    pub delay: (u64, u64),
-    pub late: u64,
-    pub disk: (u64, u64),
-    pub disk_fault: u64,
+pub(crate) struct Faults {
+    pub(crate) loss: u64,
+    pub(crate) repeat: u64,
+    pub(crate) delay: (u64, u64),
+    pub(crate) late: u64,
+    pub(crate) disk: (u64, u64),
+    pub(crate) disk_fault: u64,
     /// Mean time between disturbances (crash, cut, compaction, transfer, ...).
-    pub disturb_every: u64,
+    pub(crate) disturb_every: u64,
 }
 
 impl Faults {
     /// A network and disks that only take time.
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self {
             loss: 0,
             repeat: 0,
@@ -47,7 +47,7 @@ impl Faults {
     }
 
     /// A random mixture.
-    pub fn random(rng: &mut SplitMix64) -> Self {
+    pub(crate) fn random(rng: &mut SplitMix64) -> Self {
         let often =
             |rng: &mut SplitMix64, max| if rng.chance(500) { rng.between(0, max) } else { 0 };
         Self {
@@ -62,7 +62,7 @@ impl Faults {
     }
 }
 
-pub enum Happening {
+pub(crate) enum Happening {
     Deliver { from: MemberId, to: MemberId, message: Message },
     DiskDone { node: MemberId, life: u64 },
     DiskReopened { node: MemberId, life: u64 },
@@ -73,9 +73,9 @@ pub enum Happening {
     Work,
 }
 
-pub struct Node {
-    pub core: Option<Core>,
-    pub stable: Stable,
+pub(crate) struct Node {
+    pub(crate) core: Option<Core>,
+    pub(crate) stable: Stable,
     queue: VecDeque<Write>,
     /// True while a disk job is out, or the log waits to be reopened.
     busy: bool,
@@ -86,24 +86,29 @@ pub struct Node {
     wakes: (Micros, u32),
 }
 
-pub struct World {
-    pub now: Micros,
-    pub nodes: BTreeMap<MemberId, Node>,
-    pub faults: Faults,
-    pub rng: SplitMix64,
-    pub ghost: Ghost,
-    pub config: fn(MemberId) -> CoreConfig,
+pub(crate) struct World {
+    pub(crate) now: Micros,
+    pub(crate) nodes: BTreeMap<MemberId, Node>,
+    pub(crate) faults: Faults,
+    pub(crate) rng: SplitMix64,
+    pub(crate) ghost: Ghost,
+    pub(crate) config: fn(MemberId) -> CoreConfig,
     queue: BTreeMap<(Micros, u64), Happening>,
     order: u64,
     cut: BTreeSet<(MemberId, MemberId)>,
     tickets: u64,
-    pub marks: BTreeMap<&'static str, u64>,
-    pub trace: VecDeque<String>,
+    pub(crate) marks: BTreeMap<&'static str, u64>,
+    pub(crate) trace: VecDeque<String>,
 }
 
 impl World {
     /// A cluster of `voters` whose first entry is its configuration.
-    pub fn new(voters: u64, learners: u64, seed: u64, config: fn(MemberId) -> CoreConfig) -> Self {
+    pub(crate) fn new(
+        voters: u64,
+        learners: u64,
+        seed: u64,
+        config: fn(MemberId) -> CoreConfig,
+    ) -> Self {
         let mut membership =
             Membership::of_voters((1..=voters).map(|n| (MemberId(n), format!("n{n}"))));
         membership.learners = (voters + 1..=voters + learners).map(MemberId).collect();
@@ -139,7 +144,7 @@ impl World {
         world
     }
 
-    pub fn members(&self) -> Vec<MemberId> {
+    pub(crate) fn members(&self) -> Vec<MemberId> {
         self.nodes.keys().copied().collect()
     }
 
@@ -171,7 +176,7 @@ impl World {
     }
 
     /// Power loss: what the disk did not confirm may or may not be there, in order.
-    pub fn crash(&mut self, id: MemberId) {
+    pub(crate) fn crash(&mut self, id: MemberId) {
         let node = self.nodes.get_mut(&id).expect("known");
         if node.core.take().is_none() {
             return;
@@ -189,7 +194,7 @@ impl World {
     }
 
     /// Runs for a span of virtual time.
-    pub fn run(&mut self, span: Micros) {
+    pub(crate) fn run(&mut self, span: Micros) {
         let end = self.now + span;
         loop {
             let event = self.queue.keys().next().copied();
@@ -312,7 +317,7 @@ impl World {
     }
 
     /// One step of one core, its effects, and every check.
-    pub fn step(&mut self, id: MemberId, input: Input) {
+    pub(crate) fn step(&mut self, id: MemberId, input: Input) {
         let now = self.now;
         self.note(format!("{id} <- {input:?}"));
         let node = self.nodes.get_mut(&id).expect("known");
@@ -344,7 +349,7 @@ impl World {
         }
     }
 
-    pub fn fail(&self, found: String) -> ! {
+    pub(crate) fn fail(&self, found: String) -> ! {
         for line in &self.trace {
             eprintln!("{line}");
         }
@@ -440,7 +445,7 @@ impl World {
     }
 
     /// Begins load and disturbances.
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.schedule(1_000, Happening::Work);
         if self.faults.disturb_every > 0 {
             self.schedule(1_000, Happening::Disturb);
@@ -448,7 +453,7 @@ impl World {
     }
 
     /// Ends load and disturbances: all connected, all up, nothing lost from here on.
-    pub fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         self.queue.retain(|_, what| !matches!(what, Happening::Work | Happening::Disturb));
         self.faults = Faults::none();
         self.cut.clear();
@@ -459,7 +464,7 @@ impl World {
         }
     }
 
-    pub fn leader(&self) -> Option<MemberId> {
+    pub(crate) fn leader(&self) -> Option<MemberId> {
         let leads = |n: &Node| n.core.as_ref().is_some_and(|c| c.role() == RoleKind::Leader);
         self.nodes.iter().find(|(_, n)| leads(n)).map(|(id, _)| *id)
     }
@@ -477,7 +482,7 @@ impl World {
     }
 
     /// Proposes commands at a node.
-    pub fn propose(&mut self, id: MemberId, count: u64) {
+    pub(crate) fn propose(&mut self, id: MemberId, count: u64) {
         let batch = (0..count)
             .map(|_| {
                 self.tickets += 1;
@@ -532,7 +537,7 @@ impl World {
     }
 
     /// Takes a snapshot of what is committed and durable at a node, and compacts up to it.
-    pub fn snapshot(&mut self, id: MemberId) {
+    pub(crate) fn snapshot(&mut self, id: MemberId) {
         let node = self.nodes.get_mut(&id).expect("known");
         let Some(core) = node.core.as_ref() else { return };
         let at = core.commit().min(core.durable().index);

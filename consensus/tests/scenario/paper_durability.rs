@@ -1,0 +1,162 @@
+//! Promises and the one durable watermark; failing and reopened logs.
+
+use crate::rig::*;
+use holdfast_consensus::event::{Event, RoleKind, StepDown};
+use holdfast_consensus::fault::{LogFault, StopReason};
+use holdfast_consensus::io::{Effect, Input};
+use holdfast_consensus::types::*;
+
+fn fault() -> LogFault {
+    LogFault::Poisoned { detail: "injected".into() }
+}
+
+/// B25: neither a retransmission nor a heartbeat reports what is only in memory.
+#[test]
+fn entries_in_memory_are_not_acknowledged_on_any_path() {
+    let mut rig = Rig::follower(3, 4, &[(4, 1)]);
+    let bring = append(4, 1, (4, 1), 0, &[(4, 2), (4, 3)]);
+    assert_eq!(acks(&rig.deliver(B, bring.clone())), []);
+    assert_eq!(acks(&rig.deliver(B, bring)), [], "a retransmission waits as well");
+    assert_eq!(acks(&rig.deliver(B, append(4, 2, (4, 3), 0, &[]))), [(4, 1)]);
+    assert_eq!(rig.core.durable(), LogId::new(4, 1));
+    let out = rig.sync();
+    assert_eq!(acks(&out), [(4, 3)], "and is told once when it is durable");
+    assert_eq!(rig.core.durable(), LogId::new(4, 3));
+}
+
+#[test]
+fn each_completed_write_is_acknowledged_as_far_as_it_goes() {
+    let mut rig = Rig::follower(3, 4, &[(4, 1)]);
+    rig.deliver(B, append(4, 1, (4, 1), 0, &[(4, 2)]));
+    rig.deliver(B, append(4, 2, (4, 2), 0, &[(4, 3)]));
+    let first = rig.writes[0];
+    assert_eq!(acks(&rig.sync_through(first)), [(4, 2)]);
+    assert_eq!(acks(&rig.sync()), [(4, 3)]);
+}
+
+/// The answer to a new term's message says "I am in this term", so it waits for the hard state.
+#[test]
+fn nothing_is_acknowledged_in_a_term_that_is_not_durable() {
+    let mut rig = Rig::follower(3, 4, &[(4, 1)]);
+    assert_eq!(sent(&rig.deliver(B, append(6, 1, (4, 1), 0, &[]))), []);
+    assert_eq!(acks(&rig.sync()), [(4, 1)]);
+}
+
+/// B27: a completion is known by its number only; the same entry written twice is two writes.
+#[test]
+fn a_completed_older_write_confirms_nothing_that_was_cut_meanwhile() {
+    let mut rig = Rig::follower(5, 1, &[(1, 1)]);
+    rig.deliver(B, append(1, 1, (1, 1), 0, &[(1, 2), (1, 3)]));
+    rig.deliver(C, append(2, 1, (1, 1), 0, &[(2, 2)]));
+    rig.deliver(B, append(3, 1, (1, 1), 0, &[(1, 2), (1, 3)]));
+    let writes = rig.writes.clone();
+    assert_eq!(rig.core.durable(), LogId::new(1, 1));
+    assert_eq!(acks(&rig.sync_through(writes[0])), []);
+    assert_eq!(rig.core.durable(), LogId::new(1, 1), "the first write is about to be undone");
+    assert_eq!(acks(&rig.sync_through(writes[1])), []);
+    assert_eq!(acks(&rig.sync_through(writes[2])), [(1, 3)]);
+}
+
+/// The watermark falls when a truncation is handed out, not when it completes.
+#[test]
+fn a_truncation_lowers_the_watermark_at_once() {
+    let mut rig = Rig::follower(3, 3, &[(1, 1), (1, 2), (1, 3)]);
+    let out = rig.deliver(B, append(3, 1, (1, 1), 0, &[(3, 2)]));
+    assert_eq!(rig.core.durable(), LogId::new(1, 1));
+    assert_eq!(acks(&out), []);
+    rig.sync();
+    assert_eq!(rig.core.durable(), LogId::new(3, 2));
+}
+
+#[test]
+fn promises_of_an_older_term_are_void() {
+    let mut rig = Rig::follower(3, 4, &[(4, 1)]);
+    rig.deliver(B, append(4, 1, (4, 1), 0, &[(4, 2)]));
+    rig.deliver(C, ask(5, false, (4, 2), true));
+    assert_eq!(sent(&rig.sync()), [(C, vote(5, false, 5, true))]);
+}
+
+/// B24: the leader counts itself by its own disk.
+#[test]
+fn a_leader_does_not_count_its_own_entry_before_it_is_durable() {
+    let mut rig = Rig::follower(3, 4, &[(4, 1)]);
+    rig.elect(3, 5);
+    assert_eq!(commits(&rig.deliver(B, ack(5, 1, (5, 2)))), [0; 0]);
+    assert_eq!(commits(&rig.sync()), [2]);
+    // And it may commit without its own disk once the others hold it.
+    rig.propose(1..2);
+    rig.deliver(B, ack(5, 3, (5, 3)));
+    assert_eq!(commits(&rig.deliver(C, ack(5, 4, (5, 3)))), [3]);
+    assert_eq!(rig.core.durable(), LogId::new(5, 2));
+    assert_eq!(rig.core.cached(Index(3), Index(3)).len(), 1, "the applier gets it from memory");
+}
+
+/// B23: after a failed write the leader is gone, and its entries keep their identity.
+#[test]
+fn a_leader_whose_write_fails_steps_down_and_promises_nothing() {
+    let mut rig = Rig::leader(3, 5, &[(4, 1)]);
+    let at = persist(&rig.propose(1..3)).expect("a write").seq;
+    let out = rig.step(Input::PersistFailed { at, fault: fault() });
+    let why = StepDown::WriteFailed;
+    assert!(events(&out).contains(&Event::SteppedDown { term: Term(5), why }));
+    assert_eq!((rig.core.role(), rig.core.last()), (RoleKind::Follower, LogId::new(5, 4)));
+    assert_eq!(persist(&rig.after(10_000_000)), None);
+    assert_eq!(rig.core.role(), RoleKind::Follower, "it does not stand with a poisoned log");
+
+    let out = rig.step(Input::Reopened { last: LogId::new(5, 3), hard: rig.core.hard() });
+    let write = persist(&out).expect("the tail is written again");
+    assert!(write.seq > at);
+    assert_eq!(write.truncate_from, Some(Index(3)));
+    assert_eq!(
+        (write.append.first(), write.append.last()),
+        (Some(LogId::new(5, 3)), Some(LogId::new(5, 4)))
+    );
+    assert_eq!(write.hard, Some(rig.core.hard()));
+    rig.sync();
+    assert_eq!(rig.core.durable(), LogId::new(5, 4));
+}
+
+#[test]
+fn a_follower_holds_its_promises_until_the_reopened_log_has_them() {
+    let mut rig = Rig::follower(3, 4, &[(4, 1)]);
+    let at = persist(&rig.deliver(B, append(4, 1, (4, 1), 0, &[(4, 2)]))).expect("a write").seq;
+    assert_eq!(sent(&rig.step(Input::PersistFailed { at, fault: fault() })), []);
+    assert_eq!(sent(&rig.step(Input::Persisted { through: at })), [], "an old handle's word");
+    let out = rig.deliver(B, append(4, 2, (4, 2), 0, &[(4, 3)]));
+    assert_eq!((sent(&out), persist(&out)), (vec![], None), "memory is no place to wait");
+    rig.deliver(C, ask(7, false, (4, 2), true));
+    rig.writes.clear();
+    let out = rig.step(Input::Reopened { last: LogId::new(4, 1), hard: in_term(4) });
+    let write = persist(&out).expect("a write");
+    assert_eq!((write.truncate_from, write.append), (None, entries(&[(4, 2)])));
+    assert_eq!(write.hard, Some(HardState { term: Term(7), voted_for: Some(C) }));
+    assert_eq!(sent(&out), []);
+    assert_eq!(sent(&rig.sync()), [(C, vote(7, false, 7, true))]);
+}
+
+#[test]
+fn a_reopened_log_that_forgot_durable_entries_stops_the_replica() {
+    for (last, hard) in [(LogId::new(4, 1), in_term(4)), (LogId::new(4, 2), in_term(3))] {
+        let mut rig = Rig::follower(3, 4, &[(4, 1), (4, 2)]);
+        rig.step(Input::PersistFailed { at: Seq(1), fault: fault() });
+        let out = rig.step(Input::Reopened { last, hard });
+        assert!(matches!(out.last(), Some(Effect::Stop(StopReason::NeedsOperator(_)))), "{out:?}");
+    }
+}
+
+/// B42: heartbeats do not need the disk, so a watch over the oldest write has to.
+#[test]
+fn a_leader_with_a_stalled_disk_steps_down() {
+    let mut rig = Rig::leader(3, 5, &[(4, 1)]);
+    rig.deliver(B, ack(5, 1, (5, 2)));
+    rig.propose(1..2);
+    let mut out = Vec::new();
+    for _ in 0..80 {
+        out.extend(rig.after(25_000));
+        rig.deliver(B, ack(5, 1, (5, 2)));
+        rig.deliver(C, ack(5, 1, (5, 2)));
+    }
+    let why = StepDown::WriteStalled;
+    assert!(events(&out).contains(&Event::SteppedDown { term: Term(5), why }));
+    assert_eq!(rig.core.role(), RoleKind::Follower);
+}
