@@ -38,7 +38,7 @@ enum Queued {
 /// The job that is out.
 enum Out {
     Write,
-    Reset { seq: Seq, meta: SnapshotMeta, last: LogId },
+    Reset { seq: Seq, meta: Box<SnapshotMeta>, last: LogId },
     Compact,
     Watermark,
     Other,
@@ -170,7 +170,7 @@ impl<L: LogStore> LogLane<L> {
             return Some(LogJob::Persist(batches));
         }
         let Some(Queued::Reset { seq, meta, last }) = self.queue.pop_front() else { return None };
-        self.out = Some(Out::Reset { seq, meta: meta.clone(), last });
+        self.out = Some(Out::Reset { seq, meta: Box::new(meta.clone()), last });
         Some(LogJob::Reset { to: meta })
     }
 
