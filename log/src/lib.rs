@@ -3,8 +3,10 @@
 
 pub mod disk;
 mod fault;
+mod fuzz;
 pub mod home;
 mod identity;
+pub mod inspect;
 mod log;
 #[cfg(unix)]
 mod map;
@@ -23,6 +25,7 @@ mod writer;
 #[cfg(unix)]
 pub use disk::real::{RealDisk, RealFile};
 pub use disk::{Disk, DiskFile, Mode};
+pub use fuzz::{fuzz_recover, sample_files};
 pub use home::{Home, HomeError, HomeOptions};
 pub use identity::{Identity, IdentityState};
 pub use log::{Log, LogOptions};

@@ -215,7 +215,10 @@ impl<D: Disk> Log<D> {
             // leaves a hole that could be read as a shorter log.
             self.state.compact(last_live);
             self.segments.remove(&oldest);
-            self.publish_table();
+            self.table
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .compact(self.state.first(), oldest);
             // Should this fail, only reading the directory again tells what is there.
             self.touched = true;
             self.disk

@@ -4,7 +4,10 @@ use holdfast_consensus::Index;
 
 /// Size of a sector as the log assumes it: every sync is padded to it, so that no later write
 /// touches a sector that holds acknowledged bytes (R13).
-pub(crate) const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// [`BLOCK`] for lengths in memory.
+pub(crate) const BLOCK_BYTES: usize = 4096;
 
 /// The directory of the log.
 pub(crate) const LOG_DIR: &str = "log";

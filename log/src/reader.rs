@@ -49,6 +49,14 @@ impl<F> Table<F> {
         }
     }
 
+    /// Entries before `first`, and this segment, are given up.
+    pub(crate) fn compact(&mut self, first: Index, segment: u64) {
+        let gone = usize::try_from(first.0.saturating_sub(self.first.0)).unwrap_or(usize::MAX);
+        self.entries.drain(..gone.min(self.entries.len()));
+        self.first = self.first.max(first);
+        self.segments.remove(&segment);
+    }
+
     fn end(&self) -> Index {
         Index(self.first.0 + self.entries.len() as u64)
     }

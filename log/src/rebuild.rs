@@ -4,7 +4,7 @@
 use crate::disk::{Disk, DiskFile, Mode};
 use crate::fault::{create_fault, poison};
 use crate::log::LogOptions;
-use crate::position::{BLOCK, LOG_DIR, Name, Position, align_up, segment_name};
+use crate::position::{BLOCK, BLOCK_BYTES, LOG_DIR, Name, Position, align_up, segment_name};
 use crate::record::{BatchHead, Content, Item, Meta, encode_batch, shared_entry};
 use crate::scan::{Inventory, Proof, damaged, inventory, prove};
 use crate::segment::{
@@ -283,7 +283,7 @@ impl Fresh {
         let head = BatchHead { hard: state.hard, durable, seq: 0 };
         let mut buffer = Vec::new();
         let (_, chain) = encode_batch(&mut buffer, unique, chain, &head, &watermark);
-        buffer.resize(BLOCK as usize, 0);
+        buffer.resize(BLOCK_BYTES, 0);
         // Durable before anything is reported: D now lies in the fresh segment.
         (active.file.write_at(durable.offset, &buffer))
             .and_then(|()| active.file.sync())
@@ -291,7 +291,7 @@ impl Fresh {
         let offset = durable.offset + BLOCK;
         active.publish(offset);
         let active = Arc::new(active);
-        let segments = keep_segments(disk, found, proof, cut, &active)?;
+        let segments = keep_segments(disk, found, proof, cut, &active, options.segment_bytes)?;
         let durable = Position::new(unique, offset);
         Ok(Opened {
             owner,
@@ -316,7 +316,7 @@ impl Fresh {
     ) -> Result<(Vec<u64>, u32), LogFault> {
         let unique = self.header.unique;
         let head = BatchHead { hard: state.hard, durable: proof.durable, seq: 0 };
-        let mut buffer = vec![0; FIRST_BATCH as usize];
+        let mut buffer = vec![0; BLOCK_BYTES];
         let (offsets, chain) =
             encode_batch(&mut buffer, unique, self.header.join.chain, &head, &self.items);
         if let Some(copied) = &mut self.header.copied {
@@ -324,7 +324,7 @@ impl Fresh {
             copied.crc = chain;
         }
         buffer[..HEADER_LEN].copy_from_slice(&self.header.encode());
-        buffer.resize(buffer.len().next_multiple_of(BLOCK as usize), 0);
+        buffer.resize(buffer.len().next_multiple_of(BLOCK_BYTES), 0);
         (file.write_at(0, &buffer))
             .and_then(|()| file.sync())
             .map_err(|e| poison("write the fresh segment", e))?;
@@ -381,6 +381,7 @@ fn keep_segments<D: Disk>(
     proof: &Proof,
     cut: &Cut,
     active: &Arc<Segment<D::File>>,
+    bytes: u64,
 ) -> Result<BTreeMap<u64, Arc<Segment<D::File>>>, LogFault> {
     let standing = cut.at + usize::from(cut.offset > FIRST_BATCH);
     let mut segments = BTreeMap::new();
@@ -395,6 +396,10 @@ fn keep_segments<D: Disk>(
         segments.insert(*unique, Arc::new(segment));
     }
     let mut removed = false;
+    // A spare of another size was made under another setting.
+    let short = found.spares.iter().filter(|(_, len)| *len < bytes);
+    let short = short.map(|(number, _)| Name::Spare { number: *number }.path());
+    found.unfinished.extend(short);
     for path in found.segments.values().map(|l| &l.path).chain(&found.unfinished) {
         disk.unlink(path).map_err(|e| poison("remove a superseded file", e))?;
         removed = true;

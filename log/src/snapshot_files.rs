@@ -23,8 +23,8 @@ const MAGIC: [u8; 8] = *b"HFSNAPSH";
 const FORMAT: u32 = 1;
 /// Largest label that is believed, in bytes.
 const LABEL_MAX: usize = 1 << 20;
-const CHUNK_HEAD: u64 = 16;
-const FOOTER: u64 = 28;
+const CHUNK_HEAD: usize = 16;
+const FOOTER: usize = 28;
 /// Published snapshots that are kept.
 const KEPT: usize = 2;
 
@@ -128,7 +128,7 @@ impl<D: Disk> SnapshotFiles<D> {
         }
         let footer = writer.footer();
         (writer.file.write_at(writer.end, &footer))
-            .and_then(|()| writer.file.set_len(writer.end + FOOTER))
+            .and_then(|()| writer.file.set_len(writer.end + FOOTER as u64))
             .and_then(|()| writer.file.sync())
             .map_err(|e| writing(&writer.path, &e))?;
         let meta = Content::open(&self.disk, &writer.path, Mode::Read)?.verify()?;
@@ -301,7 +301,7 @@ impl<F: DiskFile> Content<F> {
 
     /// Length and CRC of the chunk that comes next; zero for the footer.
     fn head(&self) -> Result<(usize, u32), StoreFault> {
-        let mut head = [0; CHUNK_HEAD as usize];
+        let mut head = [0; CHUNK_HEAD];
         self.read(self.at, &mut head)?;
         let len = crate::record::u32_at(&head, 0) as usize;
         if len > SNAPSHOT_CHUNK_MAX {
@@ -317,14 +317,14 @@ impl<F: DiskFile> Content<F> {
     fn next(&mut self) -> Result<Option<Bytes>, StoreFault> {
         let (len, crc) = self.head()?;
         if len == 0 {
-            let mut footer = [0; FOOTER as usize];
+            let mut footer = [0; FOOTER];
             self.read(self.at, &mut footer)?;
             let expected = encode_footer(self.offset, self.chunks, self.crc);
-            let complete = footer == expected && self.at + FOOTER == self.bytes;
+            let complete = footer == expected && self.at + FOOTER as u64 == self.bytes;
             return if complete { Ok(None) } else { Err(self.bad("the footer does not verify")) };
         }
         let mut chunk = vec![0; len];
-        self.read(self.at + CHUNK_HEAD, &mut chunk)?;
+        self.read(self.at + CHUNK_HEAD as u64, &mut chunk)?;
         if chunk_crc(self.offset, &chunk) != crc {
             return Err(self.bad("a chunk does not verify"));
         }
@@ -344,7 +344,7 @@ impl<F: DiskFile> Content<F> {
     }
 
     fn advance(&mut self, len: usize) {
-        self.at += CHUNK_HEAD + len as u64;
+        self.at += (CHUNK_HEAD + len) as u64;
         self.offset += len as u64;
         self.chunks += 1;
     }
@@ -377,8 +377,8 @@ impl<F: DiskFile> Content<F> {
     }
 }
 
-fn encode_footer(total: u64, chunks: u64, crc: u32) -> [u8; FOOTER as usize] {
-    let mut footer = [0; FOOTER as usize];
+fn encode_footer(total: u64, chunks: u64, crc: u32) -> [u8; FOOTER] {
+    let mut footer = [0; FOOTER];
     footer[8..16].copy_from_slice(&total.to_le_bytes());
     footer[16..24].copy_from_slice(&chunks.to_le_bytes());
     footer[24..28].copy_from_slice(&crc.to_le_bytes());
@@ -405,7 +405,7 @@ pub struct SnapshotWriter<D: Disk> {
 }
 
 impl<D: Disk> SnapshotWriter<D> {
-    fn footer(&self) -> [u8; FOOTER as usize] {
+    fn footer(&self) -> [u8; FOOTER] {
         encode_footer(self.offset, self.chunks, self.crc)
     }
 
@@ -430,7 +430,7 @@ impl<D: Disk> SnapshotSink for SnapshotWriter<D> {
         if chunk.len() > SNAPSHOT_CHUNK_MAX {
             return Err(snapshot(format!("chunk of {} bytes is too long", chunk.len())));
         }
-        let mut record = Vec::with_capacity(CHUNK_HEAD as usize + chunk.len());
+        let mut record = Vec::with_capacity(CHUNK_HEAD + chunk.len());
         record.extend_from_slice(&u32::try_from(chunk.len()).unwrap_or(u32::MAX).to_le_bytes());
         record.extend_from_slice(&chunk_crc(offset, chunk).to_le_bytes());
         record.extend_from_slice(&offset.to_le_bytes());
@@ -472,9 +472,30 @@ impl<F: DiskFile> Content<F> {
     /// As [`Content::next`], but a reader that began in the middle cannot check the sum of all.
     fn next_or_end(&mut self) -> Result<Option<Bytes>, StoreFault> {
         match self.head()? {
-            (0, _) if self.at + FOOTER == self.bytes => Ok(None),
+            (0, _) if self.at + FOOTER as u64 == self.bytes => Ok(None),
             (0, _) => Err(self.bad("the content ends early")),
             _ => self.next(),
         }
     }
 }
+
+/// Verifies every published file, without changing anything.
+pub(crate) fn verify_all<D: Disk>(
+    disk: &D,
+) -> io::Result<Vec<(String, Result<SnapshotMeta, String>)>> {
+    let names = match disk.list(DIR) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+        names => names?,
+    };
+    let published = names.into_iter().filter(|name| name.ends_with(".snap"));
+    let verify = |name: String| {
+        let path = format!("{DIR}/{name}");
+        let result = Content::open(disk, &path, Mode::Read).and_then(Content::verify);
+        (path, result.map_err(|e| e.to_string()))
+    };
+    Ok(published.map(verify).collect())
+}
+
+#[cfg(test)]
+#[path = "snapshot_tests.rs"]
+mod tests;

@@ -128,9 +128,11 @@ impl State {
         self.id_at(last.index) == Some(last)
     }
 
-    /// Moves the base up to the end of a snapshot; nothing if it is there or above already.
+    /// Moves the base to the end of a snapshot. With the suffix kept, nothing happens if the base
+    /// is there or above already; without it the log is empty behind the snapshot, whatever it
+    /// held (what older segments would say of it may be gone).
     pub(crate) fn rebase(&mut self, meta: &SnapshotMeta, kept: bool) -> Result<(), String> {
-        if meta.last.index <= self.base.index {
+        if kept && meta.last.index <= self.base.index {
             return Ok(());
         }
         if kept {

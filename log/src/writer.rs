@@ -3,7 +3,7 @@
 use crate::disk::{Disk, DiskFile};
 use crate::fault::poison;
 use crate::log::Log;
-use crate::position::{BLOCK, LOG_DIR, Name, align_up, segment_name};
+use crate::position::{BLOCK, BLOCK_BYTES, LOG_DIR, Name, align_up, segment_name};
 use crate::reader::Change;
 use crate::rebuild::take_spare;
 use crate::record::{BATCH_RECORD, BatchHead, Item, encode_batch};
@@ -218,7 +218,7 @@ impl<D: Disk> Log<D> {
         let mut buffer = Vec::new();
         let unique = self.active.header.unique;
         let (_, chain) = encode_batch(&mut buffer, unique, self.chain, &head, &seal);
-        buffer.resize(usize::try_from(BLOCK).unwrap_or(buffer.len()), 0);
+        buffer.resize(BLOCK_BYTES, 0);
         (self.active.file.write_at(self.offset, &buffer))
             .map_err(|e| poison("seal a segment", e))?;
         self.sync()?;
@@ -252,7 +252,7 @@ impl<D: Disk> Log<D> {
             copied: None,
             bytes,
         };
-        let mut block = vec![0; usize::try_from(FIRST_BATCH).unwrap_or_default()];
+        let mut block = vec![0; BLOCK_BYTES];
         block[..crate::segment::HEADER_LEN].copy_from_slice(&header.encode());
         let path = segment_name(header.first, unique).path();
         (file.write_at(0, &block))

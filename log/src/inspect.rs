@@ -1,0 +1,375 @@
+//! Looking at a log without opening it: nothing is locked, nothing is written, a live node may go
+//! on beside it. What it appends meanwhile may show as torn.
+
+use crate::disk::{Disk, DiskFile, Mode};
+use crate::fault::poison;
+use crate::record::Content;
+use crate::scan::{Inventory, inventory, prove};
+use crate::segment::{BadHeader, Cursor, FORMAT, Found, SegmentHeader, Step, Walk};
+use crate::snapshot_files;
+use holdfast_consensus::fault::LogFault;
+use holdfast_consensus::{ClusterId, Index, LogId, MemberId, SnapshotMeta, Term};
+use serde::Serialize;
+
+/// How often a directory that changes under the reader is listed again.
+const TRIES: u32 = 5;
+
+/// One record, or one place where none verifies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RecordInfo {
+    /// Unique id of the segment.
+    pub segment: u64,
+    /// Its file, relative to the data directory.
+    pub file: String,
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+    /// `batch`, `entry`, `truncate`, `watermark`, `base`, `meta`, `seal`, `header`, or `none`
+    /// where nothing verifies.
+    pub kind: &'static str,
+    /// Term (of a batch: its hard state's).
+    pub term: Term,
+    /// Index, zero where the kind has none.
+    pub index: Index,
+    /// Length of the whole record in bytes.
+    pub len: u64,
+    /// True if checksum and chain verify.
+    pub ok: bool,
+    /// What the record says, or why it does not verify.
+    pub detail: String,
+}
+
+/// One segment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SegmentInfo {
+    /// Its file, relative to the data directory.
+    pub file: String,
+    /// Unique id.
+    pub segment: u64,
+    /// First index that it can hold.
+    pub first: Index,
+    /// Records that verify and count.
+    pub records: u64,
+    /// Entries among them.
+    pub entries: u64,
+    /// Where its content ends, in bytes.
+    pub end: u64,
+    /// `ok`, `torn` (something behind the end does not verify, and need not), `superseded` (to
+    /// be removed by the next start), `damaged`, or `unknown` if damage elsewhere hides it.
+    pub state: &'static str,
+}
+
+/// One snapshot file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SnapshotInfo {
+    /// Its file, relative to the data directory.
+    pub file: String,
+    /// Last entry that it contains.
+    pub last: LogId,
+    /// Length of its content in bytes.
+    pub bytes: u64,
+    /// Why it does not verify, if it does not.
+    pub fault: Option<String>,
+}
+
+/// What a verification found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Format version that this build reads.
+    pub format: u32,
+    /// Member that the log belongs to.
+    pub member: MemberId,
+    /// Its cluster as the newest segment knows it.
+    pub cluster: ClusterId,
+    /// Segments by unique id.
+    pub segments: Vec<SegmentInfo>,
+    /// Everything before this place is proved durable: segment and offset.
+    pub durable: (u64, u64),
+    /// Last entry that counts.
+    pub last: LogId,
+    /// Term of the last hard state.
+    pub term: Term,
+    /// Its vote.
+    pub voted_for: Option<MemberId>,
+    /// Snapshot files.
+    pub snapshots: Vec<SnapshotInfo>,
+    /// Why the log cannot be opened, if it cannot.
+    pub fault: Option<String>,
+}
+
+impl Report {
+    /// True if the log can be opened and every snapshot file verifies.
+    #[must_use]
+    pub fn healthy(&self) -> bool {
+        self.fault.is_none() && self.snapshots.iter().all(|s| s.fault.is_none())
+    }
+}
+
+/// The records of a log, segment by segment.
+///
+/// # Errors
+/// [`LogFault::Refused`] if a newer build wrote it, or what the disk says.
+pub fn records<D: Disk>(disk: &D) -> Result<Records<D>, LogFault> {
+    let found = look(disk)?;
+    let files =
+        found.segments.into_iter().rev().map(|(unique, loaded)| {
+            (unique, loaded.path, loaded.file, loaded.bytes, loaded.header)
+        });
+    Ok(Records { files: files.collect(), current: None })
+}
+
+fn look<D: Disk>(disk: &D) -> Result<Inventory<D::File>, LogFault> {
+    let mut tries = 1;
+    loop {
+        match inventory(disk, Mode::Read) {
+            // A live node may give up a segment between the listing and the opening.
+            Err(LogFault::Poisoned { .. }) if tries < TRIES => tries += 1,
+            found => return found,
+        }
+    }
+}
+
+type File<F> = (u64, String, F, u64, Result<SegmentHeader, BadHeader>);
+
+/// Iterator over the records of a log. See [`records`].
+pub struct Records<D: Disk> {
+    /// Segments still to come, the next one last.
+    files: Vec<File<D::File>>,
+    current: Option<(File<D::File>, Option<Cursor>)>,
+}
+
+impl<D: Disk> Iterator for Records<D> {
+    type Item = Result<RecordInfo, LogFault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let Some((file, cursor)) = &mut self.current else {
+                let file = self.files.pop()?;
+                let (info, cursor) = header_info(&file);
+                self.current = Some((file, cursor));
+                return Some(Ok(info));
+            };
+            let Some(at) = cursor.take() else {
+                self.current = None;
+                continue;
+            };
+            match step(file, at) {
+                Ok(Some((info, next))) => {
+                    *cursor = next;
+                    return Some(Ok(info));
+                }
+                Ok(None) => self.current = None,
+                Err(e) => {
+                    self.current = None;
+                    return Some(Err(poison("read a segment", e)));
+                }
+            }
+        }
+    }
+}
+
+fn header_info<F>((unique, path, _, _, header): &File<F>) -> (RecordInfo, Option<Cursor>) {
+    let (ok, term, index, detail, cursor) = match header {
+        Ok(h) => {
+            let detail = format!(
+                "member {} group {} cluster {} epoch {}; follows {} behind segment {} offset {}{}",
+                h.owner.member,
+                h.owner.group,
+                h.owner.cluster,
+                h.owner.epoch,
+                h.prev,
+                h.join.unique,
+                h.join.end,
+                if h.copied.is_some() { "; begins with a copy" } else { "" },
+            );
+            (true, h.prev.term, h.first, detail, Some(Cursor::start(h)))
+        }
+        Err(bad) => (false, Term(0), Index(0), format!("{bad:?}"), None),
+    };
+    let (segment, file, len) = (*unique, path.clone(), crate::segment::HEADER_LEN as u64);
+    let info =
+        RecordInfo { segment, file, offset: 0, kind: "header", term, index, len, ok, detail };
+    (info, cursor)
+}
+
+type Stepped = Option<(RecordInfo, Option<Cursor>)>;
+
+fn step<F: DiskFile>(
+    (unique, path, file, bytes, _): &File<F>,
+    at: Cursor,
+) -> std::io::Result<Stepped> {
+    let mut walk = Walk::new(file, *unique, at, *bytes);
+    Ok(match walk.step()? {
+        Step::Record(found) => Some((record_info(*unique, path, &found), Some(walk.cursor))),
+        Step::End(_) => None,
+        Step::Blank(offset) | Step::Bad(offset, _) if !walk.resync()? => {
+            // Zeros up to the end are how every segment in use ends.
+            let mut rest = vec![0; usize::try_from(bytes - offset).unwrap_or_default()];
+            file.read_at(offset, &mut rest)?;
+            let blank = rest.iter().all(|b| *b == 0);
+            (!blank)
+                .then(|| (bad_info(*unique, path, offset, "nothing verifies from here on"), None))
+        }
+        Step::Blank(offset) => {
+            Some((bad_info(*unique, path, offset, "nothing is here"), Some(walk.cursor)))
+        }
+        Step::Bad(offset, why) => Some((bad_info(*unique, path, offset, &why), Some(walk.cursor))),
+    })
+}
+
+fn bad_info(segment: u64, path: &str, offset: u64, why: &str) -> RecordInfo {
+    RecordInfo {
+        segment,
+        file: path.to_owned(),
+        offset,
+        kind: "none",
+        term: Term(0),
+        index: Index(0),
+        len: 0,
+        ok: false,
+        detail: why.to_owned(),
+    }
+}
+
+fn record_info(segment: u64, path: &str, found: &Found) -> RecordInfo {
+    let detail = match &found.content {
+        Content::Batch { head, len, records, .. } => format!(
+            "vote {}, durable up to segment {} offset {} sequence {}; {records} records in {len} bytes, sequence {}",
+            head.hard.voted_for.map_or("none".into(), |m| m.to_string()),
+            head.durable.segment,
+            head.durable.offset,
+            head.durable.seq,
+            head.seq,
+        ),
+        Content::Entry { time, crc, membership, .. } => format!(
+            "time {time} us, crc {crc:08x}{}",
+            if membership.is_some() { ", configuration" } else { "" }
+        ),
+        Content::Truncate { needs } => format!("cut from here, with {needs} entries in its place"),
+        Content::Watermark { at, commit } => format!(
+            "durable up to segment {} offset {} sequence {}, commit {commit}",
+            at.segment, at.offset, at.seq
+        ),
+        Content::Base { kept, meta } => format!(
+            "base of a snapshot, time {} us, suffix {}",
+            meta.time,
+            if *kept { "kept" } else { "dropped" }
+        ),
+        Content::Meta(meta) => format!("start {}, commit {}", meta.boot, meta.commit),
+        Content::Seal => "the segment is full".into(),
+    };
+    RecordInfo {
+        segment,
+        file: path.to_owned(),
+        offset: found.offset,
+        kind: found.header.kind.word(),
+        term: found.header.id.term,
+        index: found.header.id.index,
+        len: found.header.size(),
+        ok: true,
+        detail,
+    }
+}
+
+/// Verifies a log and its snapshot files as a start would, without changing anything.
+///
+/// # Errors
+/// [`LogFault::Refused`] if a newer build wrote it, or what the disk says. Damage is no error: it
+/// is what the report is about.
+pub fn verify<D: Disk>(disk: &D) -> Result<Report, LogFault> {
+    let found = look(disk)?;
+    let newest = found.segments.values().rev().find_map(|l| l.header.as_ref().ok());
+    let owner = newest.map_or_else(Default::default, |h| h.owner);
+    let mut report = Report {
+        format: FORMAT,
+        member: owner.member,
+        cluster: owner.cluster,
+        segments: Vec::new(),
+        durable: (0, 0),
+        last: LogId::default(),
+        term: Term(0),
+        voted_for: None,
+        snapshots: snapshots(disk)?,
+        fault: None,
+    };
+    match prove(&found, None) {
+        Ok(proof) => {
+            report.durable = (proof.durable.segment, proof.durable.offset);
+            for record in proof.records.iter().flatten() {
+                match &record.content {
+                    Content::Batch { head, .. } => {
+                        (report.term, report.voted_for) = (head.hard.term, head.hard.voted_for);
+                    }
+                    Content::Entry { .. } | Content::Base { kept: false, .. } => {
+                        report.last = record.header.id;
+                    }
+                    _ => {}
+                }
+            }
+            for (unique, loaded) in &found.segments {
+                let at = proof.chain.iter().position(|u| u == unique);
+                let (records, end) =
+                    at.map_or((&[][..], 0), |n| (&proof.records[n], proof.ends[n]));
+                let last = at.is_some_and(|n| n + 1 == proof.chain.len());
+                let torn = last && behind(&loaded.file, end, loaded.bytes)?;
+                let state = match at {
+                    None => "superseded",
+                    Some(_) if torn => "torn",
+                    Some(_) => "ok",
+                };
+                report.segments.push(segment_info(*unique, loaded, records, end, state));
+            }
+        }
+        Err(LogFault::Poisoned { detail }) => return Err(LogFault::Poisoned { detail }),
+        Err(fault) => {
+            let text = fault.to_string();
+            for (unique, loaded) in &found.segments {
+                let state = if text.contains(&loaded.path) { "damaged" } else { "unknown" };
+                report.segments.push(segment_info(*unique, loaded, &[], 0, state));
+            }
+            report.fault = Some(text);
+        }
+    }
+    Ok(report)
+}
+
+fn segment_info<F>(
+    segment: u64,
+    loaded: &crate::scan::Loaded<F>,
+    records: &[Found],
+    end: u64,
+    state: &'static str,
+) -> SegmentInfo {
+    let entries = records.iter().filter(|r| matches!(r.content, Content::Entry { .. })).count();
+    SegmentInfo {
+        file: loaded.path.clone(),
+        segment,
+        first: loaded.header.as_ref().map_or(Index(0), |h| h.first),
+        records: records.len() as u64,
+        entries: entries as u64,
+        end,
+        state,
+    }
+}
+
+/// True if anything but zeros follows.
+fn behind<F: DiskFile>(file: &F, mut from: u64, to: u64) -> Result<bool, LogFault> {
+    let mut piece = vec![0; 64 << 10];
+    while from < to {
+        let len = usize::try_from(to - from).unwrap_or(piece.len()).min(piece.len());
+        file.read_at(from, &mut piece[..len]).map_err(|e| poison("read a segment", e))?;
+        if piece[..len].iter().any(|b| *b != 0) {
+            return Ok(true);
+        }
+        from += len as u64;
+    }
+    Ok(false)
+}
+
+fn snapshots<D: Disk>(disk: &D) -> Result<Vec<SnapshotInfo>, LogFault> {
+    let found = snapshot_files::verify_all(disk).map_err(|e| poison("read the snapshots", e))?;
+    let info = |(file, result): (String, Result<SnapshotMeta, String>)| match result {
+        Ok(meta) => SnapshotInfo { file, last: meta.last, bytes: meta.bytes, fault: None },
+        Err(why) => SnapshotInfo { file, last: LogId::default(), bytes: 0, fault: Some(why) },
+    };
+    Ok(found.into_iter().map(info).collect())
+}
