@@ -198,8 +198,7 @@ impl<D: Disk> Log<D> {
 
     fn try_compact(&mut self, through: Index) -> Result<Index, LogFault> {
         let through = through.min(self.state.last.index);
-        loop {
-            let Some((&oldest, segment)) = self.segments.first_key_value() else { break };
+        while let Some((&oldest, segment)) = self.segments.first_key_value() {
             if oldest == self.active.header.unique {
                 break;
             }

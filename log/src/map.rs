@@ -6,6 +6,7 @@
 //! - no slice is ever built over the part that is still being written;
 //! - a file is never shrunk or reused while a map of it lives (`RealFile::set_len` refuses);
 //! - the map lives as long as any view of it, since every view holds it.
+#![expect(clippy::disallowed_types, reason = "a part of the real disk, the one user of std::fs")]
 
 use bytes::Bytes;
 use memmap2::{MmapOptions, MmapRaw};
@@ -20,7 +21,6 @@ pub(crate) struct Map(Arc<MmapRaw>);
 
 impl Map {
     /// Maps the first `len` bytes, which must exist.
-    #[expect(clippy::disallowed_types, reason = "the real disk is the one user of std::fs")]
     pub(crate) fn new(file: &File, len: usize) -> io::Result<Self> {
         MmapOptions::new().len(len).map_raw_read_only(file).map(|map| Self(Arc::new(map)))
     }

@@ -18,12 +18,15 @@ use holdfast_consensus::{Index, LogId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Open segments by unique id.
+pub(crate) type Segments<F> = BTreeMap<u64, Arc<Segment<F>>>;
+
 /// An open log, ready to be written.
 #[derive(Debug)]
 pub(crate) struct Opened<F> {
     pub(crate) owner: Owner,
     pub(crate) state: State,
-    pub(crate) segments: BTreeMap<u64, Arc<Segment<F>>>,
+    pub(crate) segments: Segments<F>,
     pub(crate) active: Arc<Segment<F>>,
     /// Length of the active file.
     pub(crate) bytes: u64,
@@ -382,7 +385,7 @@ fn keep_segments<D: Disk>(
     cut: &Cut,
     active: &Arc<Segment<D::File>>,
     bytes: u64,
-) -> Result<BTreeMap<u64, Arc<Segment<D::File>>>, LogFault> {
+) -> Result<Segments<D::File>, LogFault> {
     let standing = cut.at + usize::from(cut.offset > FIRST_BATCH);
     let mut segments = BTreeMap::new();
     for (n, unique) in proof.chain.iter().enumerate().take(standing) {

@@ -324,7 +324,6 @@ impl<'f, F: DiskFile> Walk<'f, F> {
     }
 
     /// A record that verifies by itself. `Err(None)` means that its header is all zero.
-    #[expect(clippy::type_complexity, reason = "an I/O error, a reason or a record")]
     fn record_at(
         &mut self,
         offset: u64,

@@ -18,7 +18,7 @@ fn nine() -> State {
             5 => Some(voters(2)),
             _ => None,
         };
-        state.append(LogId::new((index + 2) / 3, index), at(index), membership).unwrap();
+        state.append(LogId::new(index.div_ceil(3), index), at(index), membership).unwrap();
     }
     state
 }
