@@ -12,7 +12,7 @@ fn voters(n: u64) -> Membership {
 /// Entries 1..=9 of terms 1, 1, 1, 2, 2, 2, 3, 3, 3; configurations at 1 and 5.
 fn nine() -> State {
     let mut state = State::default();
-    for index in 1..=9 {
+    for index in 1..=9u64 {
         let membership = match index {
             1 => Some(voters(1)),
             5 => Some(voters(2)),

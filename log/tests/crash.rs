@@ -1,5 +1,6 @@
 //! Crashes at every disk operation of short histories, with every kind of loss, and again behind
 //! the recovery: what was acknowledged is there, nothing is invented, term and vote are right.
+#![expect(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
 use bytes::Bytes;
 use holdfast_consensus::fault::LogFault;

@@ -1,5 +1,6 @@
 //! The rows of recovery, one by one: what is torn, what is damaged, what is refused, and that a
 //! refusal changes nothing.
+#![expect(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
 use bytes::Bytes;
 use holdfast_consensus::fault::LogFault;
@@ -63,7 +64,7 @@ fn flip<D: Disk>(disk: &D, path: &str, offset: u64) {
 
 fn damaged(disk: &MemDisk) -> (Index, Index, String) {
     let before = disk.files();
-    let fault = open(disk).err().expect("must be refused");
+    let fault = open(disk).expect_err("must be refused");
     assert_eq!(disk.files(), before, "a refusal leaves every byte as it was");
     match fault {
         LogFault::Damaged { first, last, detail } => (first, last, detail),
