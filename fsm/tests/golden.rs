@@ -134,7 +134,9 @@ fn hex(bytes: &[u8]) -> String {
 /// A small state with a row in every table, as a stream.
 fn stream() -> Vec<u8> {
     let mut machine = fresh();
-    machine.apply(&run(vec![entry(1, Body::Membership(voters(2)))]), &mut Vec::new()).unwrap();
+    machine
+        .apply(&run(vec![entry(1, Body::Membership(voters(2)))]), &mut Vec::new())
+        .expect("applies");
     apply_one(&mut machine, None, &Command::RegisterSession);
     apply_one(&mut machine, session(2, 1), &create("a"));
     apply_one(&mut machine, None, &delete("a", None));
@@ -150,10 +152,10 @@ fn everything() -> String {
         writeln!(text, "{kind} {name} {}", hex(bytes)).expect("writing to a string");
     };
     for (name, command) in commands() {
-        line("command", name, &command.encode(None).unwrap());
+        line("command", name, &command.encode(None).expect("encodes"));
     }
     let by = session(258, 9);
-    line("command", "kv-put-in-session", &put("key", "value").encode(by).unwrap());
+    line("command", "kv-put-in-session", &put("key", "value").encode(by).expect("encodes"));
     for (name, answer) in answers() {
         line("answer", name, &answer.encode());
     }

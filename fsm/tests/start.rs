@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 const MEMBER: MemberId = MemberId(1);
 
 fn home(disk: &MemDisk) -> Home<MemDisk> {
-    let log = LogOptions { segment_bytes: 32_768, ..LogOptions::default() };
+    let log = LogOptions { segment_bytes: 32_768 };
     let options = HomeOptions { name: "n1".to_owned(), fresh_member: MEMBER, log };
     Home::open(disk.clone(), &options).expect("the home opens")
 }
