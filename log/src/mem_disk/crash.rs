@@ -180,8 +180,9 @@ fn survive_file(path: &str, file: &File, loss: &mut dyn PowerLoss) -> File {
         copy_sector(&file.durable, sector, &mut old);
         // Bytes behind the newest end are no news if the old length survived.
         new.copy_from_slice(&old);
-        let here = file.now.len().saturating_sub(from).min(SECTOR);
-        new[..here].copy_from_slice(&file.now[from..from + here]);
+        let news = file.now.get(from..).unwrap_or_default();
+        let here = news.len().min(SECTOR);
+        new[..here].copy_from_slice(&news[..here]);
         if len == file.now.len() {
             new[here..].fill(0);
         }

@@ -120,6 +120,17 @@ fn a_length_is_old_or_new_and_what_was_cut_comes_back_with_it() {
 }
 
 #[test]
+fn whole_sectors_that_were_cut_come_back_with_the_old_length() {
+    let disk = MemDisk::new();
+    let file = put(&disk, "a", &[1; SECTOR * 5]);
+    file.sync().expect("sync");
+    disk.sync_dir("").expect("sync dir");
+    file.set_len(100).expect("cut");
+    let bytes = get(&disk.crash(&mut Script::default()), "a");
+    assert_eq!(bytes, Some(vec![1; SECTOR * 5]));
+}
+
+#[test]
 fn a_rename_is_whole_or_undone_and_the_replaced_file_returns() {
     let build = || {
         let disk = MemDisk::new();
