@@ -1,2 +1,27 @@
-//! Placeholder, replaced before it lands.
+//! The simulated world of Holdfast.
+//!
+//! One thread, virtual time, one seed: the real core, replica driver, log and store on simulated
+//! networks, disks, clocks and processes, under faults drawn from the seed, held to the properties
+//! in [`check`]. Guarantees: the same seed gives the same run, on every machine and whatever runs
+//! beside it. Assumes: the code under test draws no chance and reads no clock of its own, which
+//! the lints of its crates forbid.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`choices`], [`profile`] | chance from named streams; what a run is made of |
+//! | [`world`] | nodes, network, processes, clients, nemesis |
+//! | [`check`] | the properties, one file for each |
+//! | [`campaign`] | many seeds, on several threads |
 #![forbid(unsafe_code)]
+
+pub mod campaign;
+pub mod check;
+pub mod choices;
+pub mod faults;
+pub mod hash;
+pub mod node;
+pub mod profile;
+pub mod queue;
+pub mod shadow;
+pub mod trace;
+pub mod world;

@@ -1,0 +1,145 @@
+//! Campaigns: many seeds, each a world of its own.
+
+use crate::check::Violation;
+use crate::faults::Faults;
+use crate::hash::TraceHash;
+use crate::profile::Profile;
+use crate::trace::Trace;
+use crate::world::{Io, Summary, World};
+use std::cell::RefCell;
+use std::ops::Range;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Its seed.
+    pub seed: u64,
+    /// What it amounted to.
+    pub summary: Summary,
+    /// The property that did not hold.
+    pub violation: Option<Violation>,
+    /// The trace, if it was wanted.
+    pub trace: Vec<String>,
+}
+
+/// Many runs.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// Seeds that ran.
+    pub seeds: u64,
+    /// Sums over them; `hash` folds their hashes in the order of seeds.
+    pub sum: Summary,
+    /// Fewest acknowledged writes of one seed.
+    pub acked_min: u64,
+    /// Seeds that failed.
+    pub failed: Vec<(u64, Violation)>,
+}
+
+thread_local! {
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Keeps the text of a panic for the report instead of printing it. Call it once per process that
+/// runs campaigns.
+pub fn catch_panics() {
+    panic::set_hook(Box::new(|info| {
+        PANIC.with(|slot| *slot.borrow_mut() = Some(info.to_string()));
+    }));
+}
+
+/// Runs one seed. A panic is a violation of the property `panic`.
+#[must_use]
+pub fn run_seed(seed: u64, profile: Profile, traced: bool) -> Run {
+    let trace = if traced { Trace::on() } else { Trace::default() };
+    let mut world = World::new(seed, profile, trace);
+    let result = panic::catch_unwind(AssertUnwindSafe(|| world.run()));
+    let violation = match result {
+        Ok(verdict) => verdict.err(),
+        Err(_) => {
+            let text = PANIC.with(|slot| slot.borrow_mut().take());
+            let text = text.unwrap_or_else(|| "a panic without a text".to_owned());
+            Some(Violation::new("panic", text.replace('\n', " ")))
+        }
+    };
+    let trace = world.take_trace();
+    let summary = world.summary();
+    // What a panic left half done is not worth dropping in order.
+    if panic::catch_unwind(AssertUnwindSafe(|| drop(world))).is_err() {
+        PANIC.with(|slot| *slot.borrow_mut() = None);
+    }
+    Run { seed, summary, violation, trace }
+}
+
+/// Runs a range of seeds on `jobs` threads. `progress` is called after each, with how many are
+/// done and failed, from any thread.
+pub fn run(
+    seeds: Range<u64>,
+    profile: Profile,
+    jobs: usize,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Totals {
+    let next = AtomicU64::new(seeds.start);
+    let failed = AtomicU64::new(0);
+    let runs = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return;
+            }
+            let run = run_seed(seed, profile, false);
+            if run.violation.is_some() {
+                failed.fetch_add(1, Ordering::Relaxed);
+            }
+            let mut all = runs.lock().unwrap_or_else(PoisonError::into_inner);
+            all.push(run);
+            progress(all.len() as u64, failed.load(Ordering::Relaxed));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(work);
+        }
+    });
+    let mut runs = runs.into_inner().unwrap_or_else(PoisonError::into_inner);
+    runs.sort_by_key(|run| run.seed);
+    total(runs)
+}
+
+fn total(runs: Vec<Run>) -> Totals {
+    let mut totals = Totals { acked_min: u64::MAX, ..Totals::default() };
+    let mut hash = TraceHash::default();
+    for run in runs {
+        let (sum, of) = (&mut totals.sum, &run.summary);
+        totals.seeds += 1;
+        sum.events += of.events;
+        sum.acked += of.acked;
+        sum.reads += of.reads;
+        sum.virtual_micros += of.virtual_micros;
+        sum.replayed += of.replayed;
+        add(&mut sum.log, of.log);
+        add(&mut sum.store, of.store);
+        for (total, one) in sum.snapshots.iter_mut().zip(of.snapshots) {
+            *total += one;
+        }
+        Faults::add(&mut sum.faults, &of.faults);
+        hash.fold(of.hash);
+        totals.acked_min = totals.acked_min.min(of.acked);
+        if let Some(violation) = run.violation {
+            totals.failed.push((run.seed, violation));
+        }
+    }
+    totals.sum.hash = hash.value();
+    if totals.seeds == 0 {
+        totals.acked_min = 0;
+    }
+    totals
+}
+
+fn add(total: &mut Io, one: Io) {
+    total.writes += one.writes;
+    total.syncs += one.syncs;
+}

@@ -1,0 +1,120 @@
+//! Faults by name, counted.
+
+use std::collections::BTreeMap;
+
+/// A fault that was injected.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// A node lost power.
+    Crash,
+    /// A process was killed.
+    Kill,
+    /// A crash between two effects of one step.
+    EffectBoundary,
+    /// A crash between two operations of the disk.
+    Fuse,
+    /// A crash during a start.
+    BootCrash,
+    /// Every node lost power at once.
+    Blackout,
+    /// An unsynced sector came back torn or as garbage.
+    Torn,
+    /// An unsynced sector came back in an older version.
+    Lost,
+    /// A creation, removal or rename was undone by a crash.
+    DirUndone,
+    /// A sync failed.
+    SyncFailed,
+    /// A disk was slow for a while.
+    Stalled,
+    /// A process stood still for a while.
+    Paused,
+    /// A message was lost.
+    Dropped,
+    /// A message arrived twice.
+    Duplicated,
+    /// A message was held back and overtaken.
+    Reordered,
+    /// A message was lost to a cut.
+    Cut,
+    /// Leadership was handed over on request.
+    Transfer,
+}
+
+impl Fault {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Crash => "crash",
+            Self::Kill => "kill",
+            Self::EffectBoundary => "effect_boundary",
+            Self::Fuse => "fuse",
+            Self::BootCrash => "boot_crash",
+            Self::Blackout => "blackout",
+            Self::Torn => "torn",
+            Self::Lost => "lost",
+            Self::DirUndone => "dir_undone",
+            Self::SyncFailed => "sync_failed",
+            Self::Stalled => "stalled",
+            Self::Paused => "paused",
+            Self::Dropped => "dropped",
+            Self::Duplicated => "duplicated",
+            Self::Reordered => "reordered",
+            Self::Cut => "cut",
+            Self::Transfer => "transfer",
+        }
+    }
+}
+
+/// Every fault, in the order of reports.
+pub const ALL: [Fault; 17] = [
+    Fault::Crash,
+    Fault::Kill,
+    Fault::EffectBoundary,
+    Fault::Fuse,
+    Fault::BootCrash,
+    Fault::Blackout,
+    Fault::Torn,
+    Fault::Lost,
+    Fault::DirUndone,
+    Fault::SyncFailed,
+    Fault::Stalled,
+    Fault::Paused,
+    Fault::Dropped,
+    Fault::Duplicated,
+    Fault::Reordered,
+    Fault::Cut,
+    Fault::Transfer,
+];
+
+/// How often each fault was injected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults(BTreeMap<Fault, u64>);
+
+impl Faults {
+    /// One more.
+    pub fn count(&mut self, fault: Fault) {
+        *self.0.entry(fault).or_default() += 1;
+    }
+
+    /// One more, if so.
+    pub fn count_if(&mut self, so: bool, fault: Fault) {
+        if so {
+            self.count(fault);
+        }
+    }
+
+    /// How often.
+    #[must_use]
+    pub fn of(&self, fault: Fault) -> u64 {
+        self.0.get(&fault).copied().unwrap_or(0)
+    }
+
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Self) {
+        for (fault, count) in &other.0 {
+            *self.0.entry(*fault).or_default() += count;
+        }
+    }
+}

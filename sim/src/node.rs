@@ -1,0 +1,293 @@
+//! One simulated machine: a disk, a clock, and at times a process that runs a replica.
+
+use crate::check::promises::Promises;
+use crate::check::watermarks::Watermarks;
+use crate::profile::Setup;
+use crate::shadow::Shadow;
+use holdfast_consensus::bootstrap::Forming;
+use holdfast_consensus::handshake::{Hello, PROTOCOL_VERSION};
+use holdfast_consensus::io::CoreConfig;
+use holdfast_consensus::job::{Job, Lane};
+use holdfast_consensus::replica::{Replica, ReplicaConfig};
+use holdfast_consensus::traits::{LogStore, StateMachine};
+use holdfast_consensus::{ClusterId, Index, MemberId, Micros};
+use holdfast_fsm::start::{Started, start};
+use holdfast_fsm::{Metastore, StoreOptions, View};
+use holdfast_log::{Home, HomeOptions, Log, LogOptions, MemDisk};
+use std::collections::BTreeMap;
+
+/// The log under test.
+pub type TheLog = Log<MemDisk>;
+/// The state machine under test.
+pub type TheMachine = Metastore<MemDisk>;
+/// The replica under test.
+pub type TheReplica = Replica<TheLog, TheMachine>;
+
+/// A clock that starts somewhere and is a little fast or slow, but never goes back.
+#[derive(Copy, Clone, Debug)]
+pub struct Clock {
+    offset: Micros,
+    /// Millionths by which it runs fast (or slow, if negative).
+    drift: i64,
+}
+
+impl Clock {
+    /// A clock that shows `offset` at time zero.
+    #[must_use]
+    pub const fn new(offset: Micros, drift: i64) -> Self {
+        Self { offset, drift }
+    }
+
+    /// What it shows at a true time.
+    #[must_use]
+    pub fn show(&self, now: Micros) -> Micros {
+        let gain = i128::from(now) * i128::from(self.drift) / 1_000_000;
+        let shown = i128::from(now) + gain + i128::from(self.offset);
+        Micros::try_from(shown.max(0)).unwrap_or(Micros::MAX)
+    }
+
+    /// The first true time, not before `now`, at which it shows `shown`.
+    #[must_use]
+    pub fn when(&self, shown: Micros, now: Micros) -> Micros {
+        let left = i128::from(shown) - i128::from(self.show(now));
+        if left <= 0 {
+            return now;
+        }
+        let span = left * 1_000_000 / (1_000_000 + i128::from(self.drift));
+        now.saturating_add(Micros::try_from(span + 1).unwrap_or(Micros::MAX))
+    }
+}
+
+/// A process that runs a replica.
+pub struct Process {
+    /// The replica.
+    pub replica: TheReplica,
+    /// Jobs that are out.
+    pub lanes: BTreeMap<Lane, Job<TheLog, TheMachine>>,
+    /// Local reads.
+    pub view: View,
+    /// The log: owned by the log lane.
+    pub log: TheLog,
+    /// The state machine: owned by the apply lane.
+    pub machine: TheMachine,
+    /// Cluster and epoch.
+    pub cluster: (ClusterId, u64),
+    boot: u64,
+    _lock: Box<dyn Send + Sync>,
+}
+
+/// What runs on a machine.
+pub enum State {
+    /// Nothing.
+    Down,
+    /// A member that waits for a cluster.
+    Forming(Box<(Home<MemDisk>, Forming)>),
+    /// A member of the cluster.
+    Up(Box<Process>),
+}
+
+/// One machine.
+pub struct Node {
+    /// Configured name.
+    pub name: String,
+    /// Its disk.
+    pub disk: MemDisk,
+    /// Its clock.
+    pub clock: Clock,
+    /// What runs on it.
+    pub state: State,
+    /// Number of the process: events of earlier ones are void.
+    pub life: u64,
+    /// The process stands still until then.
+    pub paused_until: Micros,
+    /// The disk is slow until then.
+    pub stalled_until: Micros,
+    /// Crash after this many more effects, and how.
+    pub effect_plan: Option<(u64, bool)>,
+    /// Crash when the fuse of the disk has blown, and how.
+    pub fuse_plan: Option<bool>,
+    /// Next planned wake.
+    pub wake_at: Option<Micros>,
+    /// What it told others, in all its lives.
+    pub promises: Promises,
+    /// Marks of the running process.
+    pub marks: Watermarks,
+    /// Its log as the effects say it is.
+    pub shadow: Shadow,
+    /// Highest index it applied in any life.
+    pub applied_ever: Index,
+    /// Its member id, once it has one.
+    pub member: MemberId,
+}
+
+/// How a start ended.
+pub enum Boot {
+    /// Waits for a cluster.
+    Forming(Box<(Home<MemDisk>, Forming)>),
+    /// Runs.
+    Up(Box<Process>),
+}
+
+impl Node {
+    /// A machine that was never switched on.
+    #[must_use]
+    pub fn new(name: String, clock: Clock) -> Self {
+        Self {
+            name,
+            disk: MemDisk::new(),
+            clock,
+            state: State::Down,
+            life: 0,
+            paused_until: 0,
+            stalled_until: 0,
+            effect_plan: None,
+            fuse_plan: None,
+            wake_at: None,
+            promises: Promises::default(),
+            marks: Watermarks::default(),
+            shadow: Shadow::default(),
+            applied_ever: Index(0),
+            member: MemberId::default(),
+        }
+    }
+
+    /// True while a process runs.
+    #[must_use]
+    pub const fn is_running(&self) -> bool {
+        !matches!(self.state, State::Down)
+    }
+
+    /// The process, if it runs a replica.
+    #[must_use]
+    pub fn process(&self) -> Option<&Process> {
+        match &self.state {
+            State::Up(process) => Some(process),
+            State::Down | State::Forming(_) => None,
+        }
+    }
+
+    /// As [`Node::process`].
+    pub fn process_mut(&mut self) -> Option<&mut Process> {
+        match &mut self.state {
+            State::Up(process) => Some(process),
+            State::Down | State::Forming(_) => None,
+        }
+    }
+
+    /// What the running process presents to its peers.
+    #[must_use]
+    pub fn hello(&self) -> Option<Hello> {
+        let mut hello = Hello {
+            protocol: PROTOCOL_VERSION,
+            name: self.name.clone(),
+            member: self.member,
+            cluster: ClusterId::default(),
+            epoch: 0,
+            group: 0,
+            boot: 0,
+            term: holdfast_consensus::Term(0),
+            durable: holdfast_consensus::LogId::default(),
+            commit: Index(0),
+            forming: None,
+            membership: holdfast_consensus::Membership::default(),
+            http: String::new(),
+            build: String::new(),
+            newest_type: 0,
+        };
+        match &self.state {
+            State::Down => return None,
+            State::Forming(waiting) => hello.forming = waiting.1.advertised(),
+            State::Up(process) => {
+                (hello.cluster, hello.epoch) = process.cluster;
+                hello.boot = process.boot;
+                let status = process.replica.status(0);
+                hello.term = status.hard.term;
+                hello.durable = status.durable;
+                hello.commit = status.commit;
+                hello.membership = status.membership;
+            }
+        }
+        Some(hello)
+    }
+}
+
+/// Opens the data directory of a node as `serve` would.
+///
+/// # Errors
+/// The refusal in words.
+pub fn open(
+    node: &Node,
+    setup: &Setup,
+    initial: &[String],
+    fresh: MemberId,
+    seed: u64,
+    now: Micros,
+) -> Result<(MemberId, Boot), String> {
+    let options = HomeOptions {
+        name: node.name.clone(),
+        fresh_member: fresh,
+        log: LogOptions { segment_bytes: setup.segment_bytes },
+    };
+    let home = Home::open(node.disk.clone(), &options).map_err(|e| e.to_string())?;
+    let member = home.identity().member;
+    if home.is_formed() {
+        return Ok((member, Boot::Up(Box::new(run(node, home, setup, seed, now)?))));
+    }
+    let forming = Forming::new(&node.name, member, initial);
+    Ok((member, Boot::Forming(Box::new((home, forming)))))
+}
+
+/// Starts the replica of a member that belongs to a cluster.
+///
+/// # Errors
+/// The refusal in words.
+pub fn run(
+    node: &Node,
+    home: Home<MemDisk>,
+    setup: &Setup,
+    seed: u64,
+    now: Micros,
+) -> Result<Process, String> {
+    let options = StoreOptions::small(home.identity().cluster, home.identity().epoch);
+    let started = start(home, node.disk.clone(), options).map_err(|e| e.to_string())?;
+    let Started { lock, identity, mut log, store: mut machine, plan: _ } = started;
+    let boot = log.recovered().boot;
+    let config = ReplicaConfig {
+        core: CoreConfig { cache_bytes: 8 << 10, ..CoreConfig::new(identity.member) },
+        snapshot_entries: setup.snapshot_entries,
+        kept_entries: setup.kept_entries,
+        checkpoint_bytes: setup.checkpoint_bytes,
+        checkpoint_after: setup.checkpoint_after,
+        ..ReplicaConfig::new(identity.member)
+    };
+    let replica = Replica::open(config, seed, &mut log, &mut machine, node.clock.show(now))
+        .map_err(|e| e.to_string())?;
+    Ok(Process {
+        replica,
+        lanes: BTreeMap::new(),
+        view: machine.view(),
+        log,
+        machine,
+        cluster: (identity.cluster, identity.epoch),
+        boot,
+        _lock: lock,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_run_at_their_own_rate_and_invert() {
+        for drift in [-30_000, 0, 30_000] {
+            let clock = Clock::new(500, drift);
+            for shown in [600, 10_000, 5_000_000] {
+                let at = clock.when(shown, 0);
+                assert!(clock.show(at) >= shown, "{drift} {shown}");
+                assert!(clock.show(at.saturating_sub(3)) <= shown, "{drift} {shown}");
+            }
+            assert_eq!(clock.when(10, 1000), 1000, "already passed");
+        }
+    }
+}

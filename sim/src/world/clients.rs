@@ -1,0 +1,323 @@
+//! Clients: sessions, writes with unique values, retries under the same session and sequence,
+//! barriers, local reads.
+
+use super::{Event, World};
+use crate::check::reads;
+use crate::check::results::Acked;
+use crate::check::{Verdict, Violation};
+use crate::choices::Stream;
+use crate::profile::Setup;
+use bytes::Bytes;
+use holdfast_consensus::job::{Call, ReplicaInput};
+use holdfast_consensus::message::Outcome;
+use holdfast_consensus::{Index, Micros, Ticket};
+use holdfast_fsm::{Answer, Command, CreateTopic, DeleteTopic, SessionRef};
+
+const WORK: Stream = Stream::Workload;
+
+/// What a client is at.
+#[derive(Clone, Debug)]
+struct Work {
+    /// The write; a barrier if there is none.
+    write: Option<Command>,
+    by: Option<SessionRef>,
+    key: Option<Bytes>,
+    /// When the replica must have answered, on its own clock.
+    deadline: Micros,
+    /// True while every attempt was refused for sure.
+    refused: bool,
+    /// What a barrier must cover.
+    floor: Index,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Client {
+    session: Option<u64>,
+    sequence: u64,
+    work: Option<Work>,
+    ticket: Option<(Ticket, usize)>,
+    turn: u64,
+    acked: u64,
+    unique: u64,
+}
+
+/// All of them.
+pub(super) struct Clients {
+    all: Vec<Client>,
+    quota: u64,
+    /// Highest index acknowledged to anybody.
+    floor: Index,
+}
+
+impl Clients {
+    pub(super) fn new(setup: &Setup) -> Self {
+        let all = vec![Client::default(); setup.clients];
+        Self { all, quota: setup.quota, floor: Index(0) }
+    }
+
+    pub(super) fn acked(&self) -> u64 {
+        self.all.iter().map(|c| c.acked).sum()
+    }
+
+    pub(super) fn done(&self) -> bool {
+        self.all.iter().all(|c| c.acked >= self.quota && c.work.is_none())
+    }
+
+    pub(super) fn nearly_done(&self) -> bool {
+        self.acked() * 10 >= self.quota * self.all.len() as u64 * 8
+    }
+
+    pub(super) fn who_waits(&self) -> String {
+        let waiting = self.all.iter().enumerate().filter(|(_, c)| c.work.is_some());
+        let text: Vec<String> =
+            waiting.map(|(n, c)| format!("client {n} at {:?}", c.work)).collect();
+        text.join("; ")
+    }
+}
+
+impl World {
+    /// A client does something: begins an operation, or tries again.
+    pub(super) fn act(&mut self, client: usize, turn: u64) -> Verdict {
+        let c = &self.clients.all[client];
+        if c.turn != turn || c.ticket.is_some() {
+            return Ok(());
+        }
+        if c.work.is_none() {
+            if c.acked >= self.clients.quota {
+                return Ok(());
+            }
+            let work = self.new_work(client);
+            self.clients.all[client].work = Some(work);
+        }
+        let node = self.choices.pick(WORK, self.nodes.len());
+        if self.nodes[node].process().is_none() {
+            self.later(client, 50_000);
+            return Ok(());
+        }
+        if self.choices.chance(WORK, 150) && !self.local_read(client, node)? {
+            return Ok(());
+        }
+        self.call(client, node)
+    }
+
+    fn call(&mut self, client: usize, node: usize) -> Verdict {
+        self.next_ticket += 1;
+        let ticket = Ticket(self.next_ticket);
+        let patience = self.choices.between(WORK, 300_000, 2_500_000);
+        let call = self.new_call(client)?;
+        self.clients.all[client].ticket = Some((ticket, node));
+        let give_up = self.now + patience + 4_000_000;
+        self.queue.push(give_up, Event::GiveUp { client, ticket });
+        if self.paused(node).is_some() {
+            // The kernel accepts the connection; nobody ever answers on it.
+            return Ok(());
+        }
+        let deadline = self.nodes[node].clock.show(self.now) + patience;
+        if let Some(work) = &mut self.clients.all[client].work {
+            work.deadline = deadline;
+        }
+        self.note(Some(node), || format!("client {client} calls {ticket} {}", name_of(&call)));
+        self.step(node, ReplicaInput::Call { ticket, call, deadline })
+    }
+
+    /// The call of one attempt. Half of the writes carry a request id of their own.
+    fn new_call(&mut self, client: usize) -> Result<Call, Violation> {
+        let unique = self.choices.chance(WORK, 500);
+        let request = u128::from(self.choices.bits(WORK)) << 64 | u128::from(self.next_ticket);
+        let floor = self.clients.floor;
+        let Some(work) = &mut self.clients.all[client].work else { return Ok(Call::Barrier) };
+        let Some(command) = &work.write else {
+            work.floor = floor;
+            return Ok(Call::Barrier);
+        };
+        let encoded = match unique {
+            true => command.encode_unique(work.by, request),
+            false => command.encode(work.by),
+        };
+        let command = encoded.map_err(|e| Violation::new("codec", format!("{command:?}: {e}")))?;
+        Ok(if unique { Call::ProposeUnique { command } } else { Call::Propose { command } })
+    }
+
+    fn later(&mut self, client: usize, mean: Micros) {
+        let at = self.now + self.choices.wait(WORK, mean);
+        let c = &mut self.clients.all[client];
+        c.turn += 1;
+        c.ticket = None;
+        self.queue.push(at, Event::Act { client, turn: c.turn });
+    }
+
+    fn new_work(&mut self, client: usize) -> Work {
+        let work =
+            |write, by, key| Work { write, by, key, deadline: 0, refused: true, floor: Index(0) };
+        let Some(session) = self.clients.all[client].session else {
+            return work(Some(Command::RegisterSession), None, None);
+        };
+        let key = Bytes::from(format!("k{}", self.choices.between(WORK, 0, self.setup.keys)));
+        if self.choices.chance(WORK, 120) {
+            return work(None, None, Some(key));
+        }
+        let command = self.new_command(client, &key);
+        let c = &mut self.clients.all[client];
+        c.sequence += 1;
+        let by = Some(SessionRef { client: session, sequence: c.sequence });
+        let kv = matches!(
+            command,
+            Command::KvPut { .. } | Command::KvCas { .. } | Command::KvDelete { .. }
+        );
+        work(Some(command), by, kv.then_some(key))
+    }
+
+    fn new_command(&mut self, client: usize, key: &Bytes) -> Command {
+        let kind = self.choices.between(WORK, 0, 100);
+        let topic = format!("t{}", self.choices.between(WORK, 0, self.setup.keys));
+        let padding = self.choices.between(WORK, 0, self.setup.value_bytes);
+        let c = &mut self.clients.all[client];
+        c.unique += 1;
+        let mut value = format!("c{client}-{}-", c.unique).into_bytes();
+        value.resize(value.len() + usize::try_from(padding).unwrap_or(0), b'.');
+        let (key, value) = (key.clone(), Bytes::from(value));
+        match kind {
+            0..50 => Command::KvPut { key, value },
+            50..68 => {
+                let expected = self.suite.model.value_at(&key, self.suite.model.applied()).cloned();
+                Command::KvCas { key, expected, value }
+            }
+            68..80 => Command::KvDelete { key },
+            80..92 => Command::CreateTopic(CreateTopic {
+                name: topic,
+                partitions: 1,
+                retention_ms: None,
+                created_at_ms: self.now / 1000,
+            }),
+            _ => {
+                let incarnation = self.suite.model.topics().get(&topic).copied();
+                Command::DeleteTopic(DeleteTopic { name: topic, incarnation })
+            }
+        }
+    }
+
+    /// An answer of a replica.
+    pub(super) fn answered(&mut self, node: usize, ticket: Ticket, outcome: Outcome) -> Verdict {
+        self.hash.fold(ticket.0);
+        self.note(Some(node), || format!("answers {ticket} {}", crate::trace::outcome(&outcome)));
+        let holder = self.clients.all.iter().position(|c| c.ticket.is_some_and(|t| t.0 == ticket));
+        let Some(client) = holder else { return Ok(()) };
+        match outcome {
+            Outcome::Committed { at, result } => self.committed_answer(client, node, at, result),
+            Outcome::Ready { applied, age } => {
+                let Some(work) = self.clients.all[client].work.take() else { return Ok(()) };
+                if age != 0 || applied < work.floor {
+                    let name = &self.nodes[node].name;
+                    let what = format!(
+                        "{name} is ready at {applied} (age {age}), {} was acknowledged before",
+                        work.floor
+                    );
+                    return Err(Violation::new(reads::PROPERTY, what));
+                }
+                if let Some(key) = work.key {
+                    self.read(node, &key, work.floor)?;
+                }
+                self.later(client, self.setup.think);
+                Ok(())
+            }
+            Outcome::NotCommitted(_) => {
+                // Now and then the command is given up: then it must never take effect.
+                let give_up = self.choices.chance(WORK, 300);
+                let name = self.nodes[node].name.clone();
+                let c = &mut self.clients.all[client];
+                if give_up
+                    && let Some(work) = &c.work
+                    && let (Some(by), true) = (work.by, work.refused)
+                {
+                    self.suite.on_refused(&name, by);
+                    c.work = None;
+                }
+                self.later(client, 60_000);
+                Ok(())
+            }
+            Outcome::Unknown(_) => {
+                self.unknown(client);
+                Ok(())
+            }
+        }
+    }
+
+    fn committed_answer(
+        &mut self,
+        client: usize,
+        node: usize,
+        at: holdfast_consensus::LogId,
+        result: Bytes,
+    ) -> Verdict {
+        self.hash.bytes(&result);
+        let Some(work) = self.clients.all[client].work.take() else { return Ok(()) };
+        let who = self.nodes[node].name.clone();
+        self.suite.on_acked(Acked { who, at, result: result.clone(), by: work.by })?;
+        if let Ok(Answer::SessionRegistered { client: session }) = Answer::decode(&result)
+            && work.by.is_none()
+        {
+            self.clients.all[client].session = Some(session);
+        }
+        self.clients.all[client].acked += 1;
+        self.clients.floor = self.clients.floor.max(at.index);
+        self.progress_moved();
+        // At its deadline a committed write is answered even if this replica has not applied it.
+        let late = self.nodes[node].clock.show(self.now) >= work.deadline;
+        if let Some(key) = work.key {
+            self.read(node, &key, if late { Index(0) } else { at.index })?;
+        }
+        self.later(client, self.setup.think);
+        Ok(())
+    }
+
+    fn progress_moved(&mut self) {
+        if self.phase != super::Phase::Active {
+            self.progress.moved(self.now);
+        }
+    }
+
+    fn unknown(&mut self, client: usize) {
+        if let Some(work) = &mut self.clients.all[client].work {
+            work.refused = false;
+        }
+        self.later(client, 60_000);
+    }
+
+    /// A client stops waiting: the outcome is unknown.
+    pub(super) fn give_up(&mut self, client: usize, ticket: Ticket) {
+        if self.clients.all[client].ticket.is_some_and(|t| t.0 == ticket) {
+            self.unknown(client);
+        }
+    }
+
+    /// Reads on a node; `false` if the client shall wait because the process is paused.
+    fn local_read(&mut self, client: usize, node: usize) -> Result<bool, Violation> {
+        if self.paused(node).is_some() {
+            self.later(client, 50_000);
+            return Ok(false);
+        }
+        let key = format!("k{}", self.choices.between(WORK, 0, self.setup.keys));
+        self.read(node, key.as_bytes(), Index(0))?;
+        Ok(true)
+    }
+
+    /// Reads a key on a node and compares it with the committed log.
+    fn read(&mut self, node: usize, key: &[u8], floor: Index) -> Verdict {
+        let n = &self.nodes[node];
+        let Some(process) = n.process() else { return Ok(()) };
+        // A store that is closed or catching up says so; that is an answer, not a lie.
+        let Ok(at) = process.view.kv_get(key) else { return Ok(()) };
+        self.summary.reads += 1;
+        let value = at.value.map(|row| row.value);
+        reads::check(&n.name, key, value.as_ref(), at.applied, floor, &self.suite.model)
+    }
+}
+
+fn name_of(call: &Call) -> &'static str {
+    match call {
+        Call::Propose { .. } => "propose",
+        Call::ProposeUnique { .. } => "propose-unique",
+        Call::Barrier => "barrier",
+        Call::Transfer { .. } => "transfer",
+    }
+}

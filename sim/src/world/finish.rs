@@ -1,0 +1,126 @@
+//! The end of a run: heal, finish, converge, restart from the disks, converge again, compare.
+
+use super::{ACTIVE_MAX, Event, LOOK_EVERY, Phase, World};
+use crate::check::durability::{self, Held};
+use crate::check::progress::{CONVERGE_TIMEOUTS, SILENT_TIMEOUTS};
+use crate::check::{Verdict, Violation};
+use holdfast_consensus::Micros;
+use holdfast_fsm::view::LIST_MAX;
+
+/// The longest election timeout of the runs.
+const ELECTION: Micros = 300_000;
+
+impl World {
+    /// Looks whether the run can go to its next phase.
+    pub(super) fn look(&mut self) -> Verdict {
+        self.queue.push(self.now + LOOK_EVERY, Event::Look);
+        match self.phase {
+            Phase::Active => {
+                if self.clients.nearly_done() || self.now > ACTIVE_MAX {
+                    self.heal();
+                }
+                Ok(())
+            }
+            Phase::Healed => {
+                self.demand(SILENT_TIMEOUTS)?;
+                if self.clients.done() {
+                    self.phase = Phase::Converging;
+                    self.progress.moved(self.now);
+                }
+                Ok(())
+            }
+            Phase::Converging => {
+                if !self.converged()? {
+                    return self.demand(CONVERGE_TIMEOUTS);
+                }
+                self.phase = Phase::Restarted;
+                for node in 0..self.nodes.len() {
+                    self.crash(node, !self.setup.faults.is_empty());
+                }
+                self.progress.moved(self.now);
+                Ok(())
+            }
+            Phase::Restarted => {
+                if !self.converged()? {
+                    return self.demand(CONVERGE_TIMEOUTS);
+                }
+                self.compare_all()?;
+                self.suite.finish()?;
+                self.phase = Phase::Done;
+                Ok(())
+            }
+            Phase::Done => Ok(()),
+        }
+    }
+
+    fn demand(&self, timeouts: u64) -> Verdict {
+        self.progress.check(self.now, ELECTION, timeouts, || self.who_waits())
+    }
+
+    /// One line about every node and every client that is not done.
+    fn who_waits(&self) -> String {
+        let mut lines = vec![format!("committed {}", self.suite.committed.last())];
+        for (n, node) in self.nodes.iter().enumerate() {
+            let what = match (&node.state, node.process()) {
+                (_, Some(process)) => {
+                    let s = process.replica.status(node.clock.show(self.now));
+                    let lanes: Vec<_> = process.lanes.values().map(|j| j.kind()).collect();
+                    let links: Vec<_> = (0..self.nodes.len())
+                        .filter(|m| self.network.is_connected(n, *m))
+                        .collect();
+                    format!(
+                        "{} in {}, last {}, durable {}, commit {}, applied {}, not ready: {:?}, jobs {lanes:?}, links {links:?}",
+                        s.role.as_str(),
+                        s.hard.term,
+                        s.last,
+                        s.durable,
+                        s.commit,
+                        s.applied.last,
+                        s.not_ready
+                    )
+                }
+                (crate::node::State::Forming(_), None) => "waits for a cluster".to_owned(),
+                _ => "down".to_owned(),
+            };
+            lines.push(format!("{}: {what}", node.name));
+        }
+        lines.push(self.clients.who_waits());
+        lines.join("; ")
+    }
+
+    /// True once every replica has applied everything that is committed and everybody agrees on it.
+    fn converged(&mut self) -> Result<bool, Violation> {
+        let committed = self.committed();
+        for node in &self.nodes {
+            let Some(process) = node.process() else { return Ok(false) };
+            let core = process.replica.core();
+            if core.commit() != committed || core.last().index != committed {
+                return Ok(false);
+            }
+            let Ok((last, digest)) = process.view.applied() else { return Ok(false) };
+            if last.index != committed {
+                return Ok(false);
+            }
+            self.suite.digests.on_applied(&node.name, last, digest)?;
+        }
+        Ok(true)
+    }
+
+    fn compare_all(&self) -> Verdict {
+        for node in &self.nodes {
+            let Some(process) = node.process() else { continue };
+            let failed =
+                |e: String| Violation::new(durability::PROPERTY, format!("{}: {e}", node.name));
+            let mut held = Held::default();
+            let rows =
+                process.view.kv_scan(b"", None, LIST_MAX).map_err(|e| failed(e.to_string()))?;
+            held.kv.extend(rows.value.into_iter().map(|(key, row)| (key, row.value)));
+            let topics = process.view.topics(None, LIST_MAX).map_err(|e| failed(e.to_string()))?;
+            let named = topics.value.into_iter().map(|t| (t.stamp.name, t.stamp.incarnation));
+            held.topics.extend(named);
+            durability::check(&node.name, &held, &self.suite.model)?;
+            process.view.verify_digest().map_err(|e| failed(e.to_string()))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,280 @@
+//! The simulated world: one thread, one event queue, one seed.
+//!
+//! Real core, driver, log and store; simulated network, disks, clocks, processes and clients.
+//! Virtual time jumps from event to event. Nothing in here reads a clock or draws outside
+//! [`Choices`], so a seed is a run.
+
+mod clients;
+mod connect;
+mod effects;
+mod finish;
+mod nemesis;
+mod network;
+mod processes;
+mod suite;
+
+use crate::check::progress::Progress;
+use crate::check::{Verdict, Violation};
+use crate::choices::{Choices, Stream};
+use crate::faults::Faults;
+use crate::hash::TraceHash;
+use crate::node::{Clock, Node};
+use crate::profile::{Profile, Setup};
+use crate::queue::Queue;
+use crate::trace::Trace;
+use clients::Clients;
+use holdfast_consensus::job::Lane;
+use holdfast_consensus::message::Message;
+use holdfast_consensus::{Index, MemberId, Micros, Ticket};
+use holdfast_log::mem_disk::DiskCounts;
+use network::Network;
+use std::collections::BTreeMap;
+use suite::Suite;
+
+/// Virtual time after which faults end, whatever the clients have reached.
+const ACTIVE_MAX: Micros = 40_000_000;
+/// Time between two looks at the progress of a healed cluster.
+const LOOK_EVERY: Micros = 50_000;
+
+/// Something that happens at a point in virtual time.
+enum Event {
+    Start { node: usize, life: u64 },
+    Wake { node: usize, life: u64, at: Micros },
+    Deliver { to: usize, life: u64, from: MemberId, message: Box<Message> },
+    Reset { node: usize, life: u64, peer: MemberId },
+    JobEnd { node: usize, life: u64, lane: Lane },
+    Connect { nodes: [usize; 2], lives: [u64; 2] },
+    Act { client: usize, turn: u64 },
+    GiveUp { client: usize, ticket: Ticket },
+    Nemesis,
+    Uncut { cut: u64 },
+    Look,
+}
+
+/// What a run is up to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    /// Faults and clients.
+    Active,
+    /// No more faults; the clients finish what they want.
+    Healed,
+    /// The clients are done; replicas converge.
+    Converging,
+    /// Every node lost its power once more and starts from its disk alone.
+    Restarted,
+    /// Over.
+    Done,
+}
+
+/// What a run amounted to.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Events.
+    pub events: u64,
+    /// Acknowledged writes.
+    pub acked: u64,
+    /// Reads that were checked.
+    pub reads: u64,
+    /// Virtual time.
+    pub virtual_micros: Micros,
+    /// Faults by name.
+    pub faults: Faults,
+    /// Disk operations of all nodes.
+    pub log: Io,
+    /// As `log`, of the stores.
+    pub store: Io,
+    /// Entries that a store was fed again.
+    pub replayed: u64,
+    /// Snapshots taken and installed, segments given up.
+    pub snapshots: [u64; 3],
+    /// Hash of the run.
+    pub hash: u64,
+}
+
+/// Writes and syncs.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Io {
+    /// Positioned writes.
+    pub writes: u64,
+    /// Syncs.
+    pub syncs: u64,
+}
+
+/// The world.
+pub struct World {
+    now: Micros,
+    queue: Queue<Event>,
+    choices: Choices,
+    setup: Setup,
+    names: Vec<String>,
+    nodes: Vec<Node>,
+    members: BTreeMap<MemberId, usize>,
+    network: Network,
+    clients: Clients,
+    suite: Suite,
+    progress: Progress,
+    phase: Phase,
+    faults: Faults,
+    hash: TraceHash,
+    trace: Trace,
+    summary: Summary,
+    next_ticket: u64,
+    next_cut: u64,
+    cuts: BTreeMap<u64, Vec<(usize, usize)>>,
+}
+
+impl World {
+    /// The world of a seed.
+    #[must_use]
+    pub fn new(seed: u64, profile: Profile, trace: Trace) -> Self {
+        let mut choices = Choices::new(seed);
+        let setup = Setup::draw(profile, &mut choices);
+        let names: Vec<String> = (1..=setup.nodes).map(|n| format!("n{n}")).collect();
+        let nodes = names
+            .iter()
+            .map(|name| Node::new(name.clone(), draw_clock(&mut choices, &setup)))
+            .collect();
+        let clients = Clients::new(&setup);
+        let network = Network::new(setup.nodes);
+        Self {
+            now: 0,
+            queue: Queue::default(),
+            choices,
+            names,
+            nodes,
+            members: BTreeMap::new(),
+            network,
+            clients,
+            suite: Suite::default(),
+            progress: Progress::default(),
+            phase: Phase::Active,
+            faults: Faults::default(),
+            hash: TraceHash::default(),
+            trace,
+            summary: Summary::default(),
+            next_ticket: 0,
+            next_cut: 0,
+            cuts: BTreeMap::new(),
+            setup,
+        }
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// The property that did not hold.
+    pub fn run(&mut self) -> Verdict {
+        self.begin();
+        while self.phase != Phase::Done {
+            let Some((at, event)) = self.queue.pop() else {
+                return Err(Violation::new("progress", "no event is left and nobody is done"));
+            };
+            self.now = self.now.max(at);
+            self.summary.events += 1;
+            self.hash.fold(self.now);
+            self.handle(event)?;
+        }
+        Ok(())
+    }
+
+    /// The settings of the run.
+    #[must_use]
+    pub const fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// The trace, line by line.
+    pub fn take_trace(&mut self) -> Vec<String> {
+        self.trace.take()
+    }
+
+    /// What the run amounted to so far.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        let mut hash = self.hash;
+        let mut counts = DiskCounts::default();
+        for node in &self.nodes {
+            let of = node.disk.counts();
+            hash.fold(node.disk.trace_hash());
+            counts.log.writes += of.log.writes;
+            counts.log.syncs += of.log.syncs;
+            counts.store.writes += of.store.writes;
+            counts.store.syncs += of.store.syncs;
+        }
+        Summary {
+            acked: self.clients.acked(),
+            virtual_micros: self.now,
+            faults: self.faults.clone(),
+            log: Io { writes: counts.log.writes, syncs: counts.log.syncs },
+            store: Io { writes: counts.store.writes, syncs: counts.store.syncs },
+            hash: hash.value(),
+            ..self.summary.clone()
+        }
+    }
+
+    fn begin(&mut self) {
+        for node in 0..self.nodes.len() {
+            let at = self.choices.between(Stream::Process, 0, 20_000);
+            self.queue.push(at, Event::Start { node, life: 0 });
+        }
+        for client in 0..self.setup.clients {
+            let at = self.choices.between(Stream::Workload, 100_000, 800_000);
+            self.queue.push(at, Event::Act { client, turn: 0 });
+        }
+        if self.setup.nemesis > 0 && !self.setup.faults.is_empty() {
+            let at = self.choices.wait(Stream::Process, self.setup.nemesis);
+            self.queue.push(at, Event::Nemesis);
+        }
+        self.queue.push(LOOK_EVERY, Event::Look);
+    }
+
+    fn handle(&mut self, event: Event) -> Verdict {
+        match event {
+            Event::Start { node, life } => self.start(node, life),
+            Event::Wake { node, life, at } => self.wake(node, life, at),
+            Event::Deliver { to, life, from, message } => self.deliver(to, life, from, message),
+            Event::Reset { node, life, peer } => self.peer_reset(node, life, peer),
+            Event::JobEnd { node, life, lane } => self.job_end(node, life, lane),
+            Event::Connect { nodes, lives } => self.connect(nodes, lives),
+            Event::Act { client, turn } => self.act(client, turn),
+            Event::GiveUp { client, ticket } => {
+                self.give_up(client, ticket);
+                Ok(())
+            }
+            Event::Nemesis => self.nemesis(),
+            Event::Uncut { cut } => {
+                self.uncut(cut);
+                Ok(())
+            }
+            Event::Look => self.look(),
+        }
+    }
+
+    fn note(&mut self, node: Option<usize>, what: impl FnOnce() -> String) {
+        if self.trace.is_on() {
+            let (now, node) = (self.now, node.map(|n| &self.nodes[n]));
+            self.trace.line(now, node, &what());
+        }
+    }
+
+    /// True if the process of this life still runs.
+    fn lives(&self, node: usize, life: u64) -> bool {
+        self.nodes[node].life == life && self.nodes[node].is_running()
+    }
+
+    /// The time at which a paused process sees what happens now, if it is paused.
+    fn paused(&self, node: usize) -> Option<Micros> {
+        let until = self.nodes[node].paused_until;
+        (until > self.now).then_some(until)
+    }
+
+    fn committed(&self) -> Index {
+        self.suite.committed.last().index
+    }
+}
+
+fn draw_clock(choices: &mut Choices, setup: &Setup) -> Clock {
+    let offset = choices.between(Stream::Clock, 1, 10_000_000_000);
+    let drift = choices.between(Stream::Clock, 0, 2 * setup.drift + 1);
+    Clock::new(offset, i64::try_from(drift).unwrap_or(0) - i64::try_from(setup.drift).unwrap_or(0))
+}

@@ -1,0 +1,142 @@
+//! The nemesis: injects faults of the drawn kinds at drawn times.
+
+use super::{Event, Phase, World};
+use crate::check::Verdict;
+use crate::choices::Stream;
+use crate::faults::Fault;
+use crate::profile::FaultKind;
+use holdfast_consensus::Ticket;
+use holdfast_consensus::job::{Call, ReplicaInput};
+use holdfast_log::mem_disk::Op;
+
+const PROCESS: Stream = Stream::Process;
+
+impl World {
+    pub(super) fn nemesis(&mut self) -> Verdict {
+        if self.phase != Phase::Active {
+            return Ok(());
+        }
+        let again = self.now + self.choices.wait(PROCESS, self.setup.nemesis);
+        self.queue.push(again, Event::Nemesis);
+        let kind = self.setup.faults[self.choices.pick(PROCESS, self.setup.faults.len())];
+        let node = self.choices.pick(PROCESS, self.nodes.len());
+        let power = self.choices.chance(PROCESS, 500);
+        let running = self.nodes[node].is_running();
+        self.note(None, || format!("nemesis: {kind:?} n{}", node + 1));
+        match kind {
+            FaultKind::PowerLoss if running => self.crash(node, true),
+            FaultKind::Kill if running => self.crash(node, false),
+            FaultKind::EffectBoundary if running => {
+                let left = self.choices.between(PROCESS, 0, 40);
+                self.nodes[node].effect_plan = Some((left, power));
+            }
+            FaultKind::Fuse if running => {
+                let left = self.choices.between(PROCESS, 1, 80);
+                self.nodes[node].disk.set_fuse(Some(left));
+                self.nodes[node].fuse_plan = Some(power);
+            }
+            FaultKind::Blackout => {
+                self.faults.count(Fault::Blackout);
+                for node in 0..self.nodes.len() {
+                    if self.nodes[node].is_running() {
+                        self.crash(node, true);
+                    }
+                }
+            }
+            FaultKind::Pause if running => {
+                self.faults.count(Fault::Paused);
+                let span = self.choices.wait(PROCESS, 400_000);
+                self.nodes[node].paused_until = self.now + span;
+            }
+            FaultKind::Stall => {
+                self.faults.count(Fault::Stalled);
+                let span = self.choices.wait(Stream::Disk, 800_000);
+                self.nodes[node].stalled_until = self.now + span;
+            }
+            FaultKind::SyncFailure if running => {
+                self.faults.count(Fault::SyncFailed);
+                self.nodes[node].disk.fail_next(Op::Sync, "log/");
+            }
+            FaultKind::Transfer => return self.transfer(node),
+            FaultKind::CutOneWay | FaultKind::CutLink | FaultKind::Isolate | FaultKind::Split => {
+                self.cut(kind, node)
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self, kind: FaultKind, node: usize) {
+        let all = self.nodes.len();
+        if all < 2 {
+            return;
+        }
+        let other = (node + 1 + self.choices.pick(Stream::Network, all - 1)) % all;
+        let both = |a: usize, b: usize| [(a, b), (b, a)];
+        let links: Vec<(usize, usize)> = match kind {
+            FaultKind::CutOneWay => vec![(node, other)],
+            FaultKind::CutLink => both(node, other).into(),
+            FaultKind::Isolate => {
+                (0..all).filter(|n| *n != node).flat_map(|n| both(n, node)).collect()
+            }
+            _ => {
+                let group = self.choices.bits(Stream::Network);
+                let side = |n: usize| (group >> n) & 1;
+                let pairs = (0..all).flat_map(|a| (0..a).map(move |b| (a, b)));
+                pairs.filter(|(a, b)| side(*a) != side(*b)).flat_map(|(a, b)| both(a, b)).collect()
+            }
+        };
+        for (from, to) in &links {
+            self.network.cut(*from, *to);
+        }
+        self.next_cut += 1;
+        self.cuts.insert(self.next_cut, links);
+        let span = self.choices.wait(Stream::Network, 900_000);
+        self.queue.push(self.now + span, Event::Uncut { cut: self.next_cut });
+    }
+
+    pub(super) fn uncut(&mut self, cut: u64) {
+        for (from, to) in self.cuts.remove(&cut).unwrap_or_default() {
+            self.network.uncut(from, to);
+        }
+    }
+
+    fn transfer(&mut self, node: usize) -> Verdict {
+        let to = self.nodes[self.choices.pick(PROCESS, self.nodes.len())].member;
+        let Some(_) = self.nodes[node].process() else { return Ok(()) };
+        if self.paused(node).is_some() || to.0 == 0 {
+            return Ok(());
+        }
+        self.faults.count(Fault::Transfer);
+        self.next_ticket += 1;
+        let deadline = self.nodes[node].clock.show(self.now) + 500_000;
+        let (ticket, call) = (Ticket(self.next_ticket), Call::Transfer { to });
+        self.step(node, ReplicaInput::Call { ticket, call, deadline })
+    }
+
+    /// Ends every fault: what is down starts, what is cut or paused goes on.
+    pub(super) fn heal(&mut self) {
+        self.phase = Phase::Healed;
+        let cuts: Vec<u64> = self.cuts.keys().copied().collect();
+        for cut in cuts {
+            self.uncut(cut);
+        }
+        for node in 0..self.nodes.len() {
+            let now = self.now;
+            let n = &mut self.nodes[node];
+            n.effect_plan = None;
+            n.stalled_until = 0;
+            n.paused_until = n.paused_until.min(now);
+            n.disk.clear_failures();
+            if n.fuse_plan.take().is_some() {
+                n.disk.set_fuse(None);
+            }
+            if !n.is_running() {
+                let life = n.life;
+                self.queue.push(now + 1_000, Event::Start { node, life });
+            }
+        }
+        self.note(None, || "healed".to_owned());
+        self.progress.moved(self.now);
+    }
+}

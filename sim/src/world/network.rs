@@ -1,0 +1,155 @@
+//! The network.
+//!
+//! Injected: delay, loss, duplication, overtaking, cuts in one or both directions, groups that
+//! cannot reach each other. Never injected: a changed message (the frame's checksum is below this
+//! model), a message from an earlier connection to another process of the receiver, and a second
+//! copy of a forwarded call (a connection delivers a call once; retries are the client's, under
+//! its session). A cluster must survive it because Raft assumes no more of a network than that
+//! messages arrive sometimes.
+
+use super::{Event, World};
+use crate::check::{Verdict, Violation};
+use crate::choices::Stream;
+use crate::faults::Fault;
+use crate::hash::of_bytes;
+use holdfast_consensus::job::ReplicaInput;
+use holdfast_consensus::message::{Message, SendLane};
+use holdfast_consensus::{MemberId, Micros, wire};
+use std::collections::BTreeMap;
+
+/// Links between nodes.
+pub(super) struct Network {
+    /// How many cuts lie on the way from one node to another.
+    cuts: Vec<Vec<u32>>,
+    /// Pairs (lower first) that are connected.
+    connected: Vec<Vec<bool>>,
+    /// When the last message of a lane arrives, so that none is overtaken without a fault.
+    last: BTreeMap<(usize, usize, SendLane), Micros>,
+}
+
+impl Network {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self {
+            cuts: vec![vec![0; nodes]; nodes],
+            connected: vec![vec![false; nodes]; nodes],
+            last: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn is_cut(&self, from: usize, to: usize) -> bool {
+        self.cuts[from][to] > 0
+    }
+
+    pub(super) fn cut(&mut self, from: usize, to: usize) {
+        self.cuts[from][to] += 1;
+    }
+
+    pub(super) fn uncut(&mut self, from: usize, to: usize) {
+        self.cuts[from][to] = self.cuts[from][to].saturating_sub(1);
+    }
+
+    pub(super) fn is_connected(&self, a: usize, b: usize) -> bool {
+        self.connected[a][b]
+    }
+
+    pub(super) fn set_connected(&mut self, a: usize, b: usize, to: bool) {
+        self.connected[a][b] = to;
+        self.connected[b][a] = to;
+    }
+}
+
+impl World {
+    /// A replica sends a message.
+    pub(super) fn send(
+        &mut self,
+        from: usize,
+        to: MemberId,
+        message: Message,
+        lane: SendLane,
+    ) -> Verdict {
+        let bytes = wire::encode_message(&message)
+            .map_err(|e| Violation::new("codec", format!("{message:?} does not encode: {e}")))?;
+        self.hash.fold(of_bytes(&bytes));
+        let Some(&target) = self.members.get(&to) else {
+            return Err(Violation::new("membership", format!("a message goes to unknown {to}")));
+        };
+        self.note(Some(from), || {
+            let name = format!("n{}", target + 1);
+            format!("-> {name} {}", crate::trace::message(&message))
+        });
+        if !self.network.is_connected(from, target) {
+            return Ok(());
+        }
+        if self.network.is_cut(from, target) {
+            self.faults.count(Fault::Cut);
+            return Ok(());
+        }
+        let faulty = self.phase == super::Phase::Active;
+        if faulty && self.choices.chance(Stream::Network, self.setup.loss) {
+            self.faults.count(Fault::Dropped);
+            return Ok(());
+        }
+        let message = if self.setup.codec {
+            let back = wire::decode_message(&bytes).map_err(|e| {
+                Violation::new("codec", format!("{message:?} does not decode: {e}"))
+            })?;
+            if back != message {
+                let what = format!("{message:?} decodes as {back:?}");
+                return Err(Violation::new("codec", what));
+            }
+            back
+        } else {
+            message
+        };
+        let once = matches!(message, Message::Forward { .. });
+        if faulty && !once && self.choices.chance(Stream::Network, self.setup.duplicate) {
+            self.faults.count(Fault::Duplicated);
+            let held = self.choices.between(Stream::Network, 0, self.setup.held);
+            let at = self.now + self.setup.delay + held;
+            self.arrive(at, from, target, message.clone());
+        }
+        let jitter = self.choices.between(Stream::Network, 0, self.setup.jitter);
+        let mut at = self.now + self.setup.delay + jitter;
+        if faulty && self.choices.chance(Stream::Network, self.setup.reorder) {
+            self.faults.count(Fault::Reordered);
+            at += self.choices.between(Stream::Network, 1, self.setup.held);
+        } else {
+            let last = self.network.last.entry((from, target, lane)).or_default();
+            at = at.max(*last);
+            *last = at;
+        }
+        self.arrive(at, from, target, message);
+        Ok(())
+    }
+
+    fn arrive(&mut self, at: Micros, from: usize, to: usize, message: Message) {
+        let (life, from) = (self.nodes[to].life, self.nodes[from].member);
+        self.queue.push(at, Event::Deliver { to, life, from, message: Box::new(message) });
+    }
+
+    pub(super) fn deliver(
+        &mut self,
+        to: usize,
+        life: u64,
+        from: MemberId,
+        message: Box<Message>,
+    ) -> Verdict {
+        if !self.lives(to, life) {
+            return Ok(());
+        }
+        if let Some(until) = self.paused(to) {
+            self.queue.push(until, Event::Deliver { to, life, from, message });
+            return Ok(());
+        }
+        self.hash.fold(from.0);
+        self.note(Some(to), || format!("<- {from} {}", crate::trace::message(&message)));
+        self.step(to, ReplicaInput::Message { from, message: *message })
+    }
+
+    pub(super) fn peer_reset(&mut self, node: usize, life: u64, peer: MemberId) -> Verdict {
+        if !self.lives(node, life) || self.paused(node).is_some() {
+            return Ok(());
+        }
+        self.step(node, ReplicaInput::PeerReset(peer))
+    }
+}

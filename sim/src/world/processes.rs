@@ -1,0 +1,269 @@
+//! Starts, crashes, pauses and jobs.
+//!
+//! Injected: power loss and kill -9 between two events, between two effects of one step, and, with
+//! a fuse, after any operation of the disk inside a job or a start; pauses of a whole process. The
+//! fuse is at zero before the replica and its stores are dropped, so that no tidy shutdown hides a
+//! crash. Never injected: a disk that is replaced, rolled back or damaged below its syncs (those
+//! members are for later rules). A cluster must survive it: Raft assumes that what was synced
+//! stays and nothing else.
+
+use super::{Event, Phase, World, draw_clock};
+use crate::check::watermarks::Watermarks;
+use crate::check::{Verdict, Violation};
+use crate::choices::{Choices, Stream};
+use crate::faults::{Fault, Faults};
+use crate::node::{self, Boot, Process, State};
+use crate::shadow::Shadow;
+use holdfast_consensus::MemberId;
+use holdfast_consensus::job::{Done, Job, Lane, ReplicaInput};
+use holdfast_consensus::traits::{LogReader, LogStore, StateMachine};
+use holdfast_log::mem_disk::{PowerLoss, SectorFate};
+
+/// Draws what a power loss leaves.
+struct Loss<'a> {
+    choices: &'a mut Choices,
+    faults: &'a mut Faults,
+    mode: u64,
+    lost: bool,
+}
+
+impl PowerLoss for Loss<'_> {
+    fn name(&mut self, _what: &str) -> bool {
+        let kept = self.choices.chance(Stream::Disk, 500);
+        self.faults.count_if(!kept, Fault::DirUndone);
+        kept
+    }
+
+    fn file(&mut self, _path: &str, _dirty: usize, _differs: bool) -> bool {
+        self.mode = self.choices.between(Stream::Disk, 0, 5);
+        self.lost = false;
+        self.choices.chance(Stream::Disk, 500)
+    }
+
+    fn sector(&mut self, _sector: usize, blank: bool) -> SectorFate {
+        let fate = match self.mode {
+            0 => SectorFate::Old,
+            1 => SectorFate::New,
+            _ => {
+                let drawn = self.choices.bits(Stream::Disk);
+                match drawn % 10 {
+                    0..=3 => SectorFate::Old,
+                    4..=6 => SectorFate::New,
+                    7 => SectorFate::Middle,
+                    8 => SectorFate::Torn(usize::try_from((drawn >> 32) % 512).unwrap_or(0)),
+                    _ if blank => SectorFate::Garbage(drawn),
+                    _ => SectorFate::Torn(256),
+                }
+            }
+        };
+        match fate {
+            SectorFate::Old | SectorFate::Middle => self.faults.count(Fault::Lost),
+            SectorFate::Torn(_) | SectorFate::Garbage(_) => self.faults.count(Fault::Torn),
+            SectorFate::New => {}
+        }
+        fate
+    }
+}
+
+impl World {
+    pub(super) fn start(&mut self, node: usize, life: u64) -> Verdict {
+        if self.nodes[node].life != life || self.nodes[node].is_running() {
+            return Ok(());
+        }
+        let fused = self.phase == Phase::Active
+            && self.choices.chance(Stream::Process, self.setup.boot_fuse);
+        if fused {
+            let left = self.choices.between(Stream::Process, 1, 60);
+            self.nodes[node].disk.set_fuse(Some(left));
+        }
+        let fresh = MemberId(self.choices.bits(Stream::Setup) | 1);
+        let seed = self.choices.bits(Stream::Process);
+        let opened = node::open(&self.nodes[node], &self.setup, &self.names, fresh, seed, self.now);
+        let (member, boot) = match opened {
+            Ok(opened) => opened,
+            Err(why) => return self.start_failed(node, &why),
+        };
+        self.nodes[node].member = member;
+        self.members.insert(member, node);
+        self.note(Some(node), || format!("starts as {member}"));
+        match boot {
+            Boot::Up(process) => self.up(node, *process),
+            Boot::Forming(waiting) => {
+                let step = waiting.1.step();
+                self.nodes[node].state = State::Forming(waiting);
+                if self.blown(node)? {
+                    return Ok(());
+                }
+                self.dial_all(node);
+                self.form(node, step)
+            }
+        }
+    }
+
+    /// A start that failed: explained by the fuse, or a violation.
+    pub(super) fn start_failed(&mut self, node: usize, why: &str) -> Verdict {
+        if !self.nodes[node].disk.is_blown() {
+            let name = self.nodes[node].name.clone();
+            return Err(Violation::new("restart", format!("{name} does not start: {why}")));
+        }
+        self.faults.count(Fault::BootCrash);
+        let power = self.choices.chance(Stream::Process, 500);
+        self.crash(node, power);
+        Ok(())
+    }
+
+    /// Crashes a node whose fuse has blown; true if so.
+    fn blown(&mut self, node: usize) -> Result<bool, Violation> {
+        if !self.nodes[node].disk.is_blown() {
+            return Ok(false);
+        }
+        let planned = self.nodes[node].fuse_plan.take();
+        self.faults.count(if planned.is_some() { Fault::Fuse } else { Fault::BootCrash });
+        let power = match planned {
+            Some(power) => power,
+            None => self.choices.chance(Stream::Process, 500),
+        };
+        self.crash(node, power);
+        Ok(true)
+    }
+
+    /// A replica runs from now on.
+    pub(super) fn up(&mut self, node: usize, process: Process) -> Verdict {
+        let recovered = process.log.recovered();
+        let applied = process.machine.applied();
+        let n = &mut self.nodes[node];
+        n.shadow = Shadow::of(&recovered);
+        n.marks = Watermarks::default();
+        n.marks.start(applied.last.index);
+        n.promises.on_restart(&n.name, recovered.hard.term, recovered.last)?;
+        // What recovery proved is what was written: every entry of it matches every other log.
+        let mut prev = recovered.base;
+        while prev.index < recovered.last.index {
+            let entries = process
+                .log
+                .reader()
+                .read(prev.index.next(), recovered.last.index, 1 << 20)
+                .map_err(|e| Violation::new("restart", format!("{}: {e}", n.name)))?;
+            for entry in &entries {
+                self.suite.history.on_entry(&n.name, prev, entry)?;
+                prev = entry.id;
+            }
+        }
+        if applied.last.index.0 > 0 {
+            self.suite.digests.on_applied(&n.name, applied.last, applied.digest)?;
+        }
+        n.state = State::Up(Box::new(process));
+        if self.blown(node)? {
+            return Ok(());
+        }
+        if self.nodes[node].fuse_plan.is_none() {
+            self.nodes[node].disk.set_fuse(None);
+        }
+        self.note(Some(node), || {
+            format!("runs: {:?} last {} applied {}", recovered.hard, recovered.last, applied.last)
+        });
+        self.dial_all(node);
+        self.step(node, ReplicaInput::Wake)
+    }
+
+    /// Ends the process of a node at this very point: nothing of it does anything any more.
+    pub(super) fn crash(&mut self, node: usize, power: bool) {
+        self.faults.count(if power { Fault::Crash } else { Fault::Kill });
+        self.note(Some(node), || (if power { "loses power" } else { "is killed" }).to_owned());
+        let member = self.nodes[node].member;
+        self.nodes[node].disk.set_fuse(Some(0));
+        let state = std::mem::replace(&mut self.nodes[node].state, State::Down);
+        drop(state);
+        let disk = if power {
+            let mut loss =
+                Loss { choices: &mut self.choices, faults: &mut self.faults, mode: 0, lost: false };
+            self.nodes[node].disk.crash(&mut loss)
+        } else {
+            self.nodes[node].disk.kill()
+        };
+        if power {
+            // The clock that counts suspend starts again with the machine.
+            self.nodes[node].clock = draw_clock(&mut self.choices, &self.setup);
+        }
+        let n = &mut self.nodes[node];
+        n.disk = disk;
+        n.life += 1;
+        n.wake_at = None;
+        n.effect_plan = None;
+        n.fuse_plan = None;
+        n.paused_until = 0;
+        let life = n.life;
+        for peer in 0..self.nodes.len() {
+            if peer == node {
+                continue;
+            }
+            let was = self.network.is_connected(node, peer);
+            self.network.set_connected(node, peer, false);
+            if let State::Forming(waiting) = &mut self.nodes[peer].state {
+                let gone = format!("n{}", node + 1);
+                waiting.1.gone(&gone);
+            }
+            if was && !power && self.choices.chance(Stream::Network, 500) {
+                let at = self.now + self.setup.delay;
+                let life = self.nodes[peer].life;
+                self.queue.push(at, Event::Reset { node: peer, life, peer: member });
+            }
+        }
+        let mean = if self.phase == Phase::Active { 600_000 } else { 20_000 };
+        let down = self.choices.wait(Stream::Process, mean);
+        self.queue.push(self.now + down, Event::Start { node, life });
+    }
+
+    pub(super) fn wake(&mut self, node: usize, life: u64, at: u64) -> Verdict {
+        if !self.lives(node, life) || self.nodes[node].wake_at != Some(at) {
+            return Ok(());
+        }
+        if let Some(until) = self.paused(node) {
+            self.nodes[node].wake_at = Some(until);
+            self.queue.push(until, Event::Wake { node, life, at: until });
+            return Ok(());
+        }
+        self.nodes[node].wake_at = None;
+        self.step(node, ReplicaInput::Wake)
+    }
+
+    /// The latency of a job: nothing of it is visible before.
+    pub(super) fn latency(&mut self, node: usize, kind: &str) -> u64 {
+        let (low, high) = match kind {
+            "persist" | "watermark" | "reset" => (80, 1_500),
+            "checkpoint" | "adopt" | "restore" | "reopen-log" | "reopen-store" => (300, 6_000),
+            "apply" | "fetch" => (10, 250),
+            _ => (30, 1_200),
+        };
+        let mut latency = self.choices.between(Stream::Disk, low, high);
+        if self.nodes[node].stalled_until > self.now {
+            latency += self.choices.wait(Stream::Disk, 80_000);
+        }
+        latency
+    }
+
+    pub(super) fn job_end(&mut self, node: usize, life: u64, lane: Lane) -> Verdict {
+        if !self.lives(node, life) {
+            return Ok(());
+        }
+        if let Some(until) = self.paused(node) {
+            self.queue.push(until, Event::JobEnd { node, life, lane });
+            return Ok(());
+        }
+        let Some(process) = self.nodes[node].process_mut() else { return Ok(()) };
+        let Some(job) = process.lanes.remove(&lane) else { return Ok(()) };
+        let kind = job.kind();
+        let done = match job {
+            Job::Log(job) => Done::Log(job.run(&mut process.log)),
+            Job::Apply(job) => Done::Apply(job.run(&mut process.machine)),
+            Job::Side(lane, job) => Done::Side(lane, job.run()),
+        };
+        self.hash.fold(crate::hash::of_bytes(kind.as_bytes()));
+        if self.blown(node)? {
+            return Ok(());
+        }
+        self.note(Some(node), || format!("job {kind} done"));
+        self.before_done(node, &done);
+        self.step(node, ReplicaInput::Done(done))
+    }
+}
