@@ -1,5 +1,5 @@
-//! Promises survive: what a member told anybody (its term, its vote, the end of its durable log)
-//! it still holds after any crash (Raft figure 2, persistent state; dissertation 3.8). A truncation
+//! Promises survive: what a member promised anybody (a vote, leadership or an acknowledgement in a
+//! term, the end of its durable log) it still holds after any crash (Raft figure 2, persistent state; dissertation 3.8). A truncation
 //! with its replacement raises the last id, so the last id a member presents never falls (R3).
 
 use super::{Verdict, Violation};
@@ -16,7 +16,7 @@ pub struct Promises {
 }
 
 impl Promises {
-    /// A message left that shows this term.
+    /// A message left that promises something in this term.
     pub fn on_term(&mut self, term: Term) {
         self.term = self.term.max(term);
     }

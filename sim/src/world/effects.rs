@@ -97,15 +97,16 @@ impl World {
                 n.promises.on_term(*term);
                 self.suite.elections.on_vote(n.member, *term, n.member)
             }
-            Message::VoteReply { term, asked, granted, .. } => {
+            // A refusal promises nothing: who forgets the term it showed has granted nothing in it.
+            Message::VoteReply { granted: false, .. }
+            | Message::AppendReply { result: Err(_), .. } => Ok(()),
+            Message::VoteReply { term, asked, .. } => {
                 n.promises.on_term(*term);
-                if *granted { self.suite.elections.on_vote(n.member, *asked, to) } else { Ok(()) }
+                self.suite.elections.on_vote(n.member, *asked, to)
             }
-            Message::AppendReply { term, result, .. } => {
+            Message::AppendReply { term, result: Ok(durable), .. } => {
                 n.promises.on_term(*term);
-                if let Ok(durable) = result {
-                    n.promises.on_acknowledged(*durable);
-                }
+                n.promises.on_acknowledged(*durable);
                 Ok(())
             }
             Message::Append { term, .. } => {
