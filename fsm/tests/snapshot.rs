@@ -53,8 +53,8 @@ fn sessions_and_tombstones_travel_so_that_a_retry_is_still_answered() {
 #[test]
 fn a_large_state_streams_in_chunks_that_may_be_cut_anywhere() {
     let mut source = fresh();
-    for n in 0..60 {
-        let value = vec![n as u8; 65_536].into();
+    for n in 0..60u8 {
+        let value = vec![n; 65_536].into();
         apply_one(&mut source, None, &Command::KvPut { key: bytes(&format!("k{n:03}")), value });
     }
     let (meta, chunks) = snapshot(&mut source);
