@@ -45,7 +45,7 @@ pub fn check(data: &[u8]) {
 /// # Panics
 /// Never: the values are small and well-formed.
 #[must_use]
-pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+pub fn seeds() -> Vec<(String, Vec<u8>)> {
     let frame = |kind| Frame {
         kind,
         cluster: ClusterId(0xc1),
@@ -56,11 +56,11 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     };
     let hello = codec::encode("hello", &hello()).expect("a small value");
     let hello = wire::encode_frame(&frame(FrameKind::Hello), &hello).expect("a small body");
-    let mut seeds = vec![("hello", hello.to_vec())];
+    let mut seeds = vec![("hello".to_owned(), hello.to_vec())];
     for (name, message) in messages() {
         let body = wire::encode_message(&message).expect("a small message");
         let whole = wire::encode_frame(&frame(FrameKind::Message), &body).expect("a small body");
-        seeds.push((name, whole.to_vec()));
+        seeds.push((name.to_owned(), whole.to_vec()));
     }
     seeds
 }

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-fn replay(target: &str, seeds: Vec<(&'static str, Vec<u8>)>, check: fn(&[u8])) {
+fn replay(target: &str, seeds: Vec<(String, Vec<u8>)>, check: fn(&[u8])) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     for (name, bytes) in &seeds {
         let path = dir.join(name);
@@ -28,6 +28,11 @@ fn replay(target: &str, seeds: Vec<(&'static str, Vec<u8>)>, check: fn(&[u8])) {
 #[test]
 fn the_frame_corpus_holds_real_frames_and_passes() {
     replay("frame", holdfast_fuzz::frame::seeds(), holdfast_fuzz::frame::check);
+}
+
+#[test]
+fn the_recovery_corpus_holds_real_logs_and_passes() {
+    replay("recovery", holdfast_fuzz::recovery::seeds(), holdfast_fuzz::recovery::check);
 }
 
 #[test]
