@@ -94,15 +94,21 @@ impl<D: Disk> SnapshotFiles<D> {
                 break;
             }
         }
-        Ok(Self { disk, published: Arc::new(Mutex::new(published)) })
+        let keep = published.clone();
+        let store = Self { disk, published: Arc::new(Mutex::new(published)) };
+        // What an earlier process began and nobody will go on with. If it cannot be removed now,
+        // the next snapshot removes it.
+        store.prune(&keep, false).ok();
+        Ok(store)
     }
 
     fn published(&self) -> MutexGuard<'_, Vec<SnapshotMeta>> {
         self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes all but the newest two, and partial files that are of no use any more.
-    fn prune(&self, keep: &[SnapshotMeta]) -> io::Result<()> {
+    /// Removes partial files that are of no use any more and, if `older` says so, every published
+    /// one behind the newest that is not among those to keep.
+    fn prune(&self, keep: &[SnapshotMeta], older: bool) -> io::Result<()> {
         let kept: Vec<_> = keep.iter().map(published_path).collect();
         let newest = keep.last().map_or(0, |m| m.last.index.0);
         let mut removed = false;
@@ -110,7 +116,7 @@ impl<D: Disk> SnapshotFiles<D> {
             let path = format!("{DIR}/{name}");
             let index = name.get(..20).and_then(|digits| digits.parse::<u64>().ok());
             let old = index.is_some_and(|index| index <= newest);
-            let published = name.ends_with(".snap") && !kept.contains(&path);
+            let published = older && name.ends_with(".snap") && !kept.contains(&path);
             if old && (published || name.ends_with(".partial")) {
                 self.disk.unlink(&path)?;
                 removed = true;
@@ -189,7 +195,7 @@ impl<D: Disk> SnapshotStore for SnapshotFiles<D> {
         let keep = published.clone();
         drop(published);
         // The snapshot is published whatever becomes of the older ones; they go with the next.
-        self.prune(&keep).ok();
+        self.prune(&keep, true).ok();
         Ok(meta)
     }
 
