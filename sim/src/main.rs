@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(
     clippy::disallowed_methods,
+    clippy::disallowed_types,
     reason = "the command line reads the wall clock and writes files; none of it reaches a world"
 )]
 

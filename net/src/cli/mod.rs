@@ -25,7 +25,7 @@ enum Command {
     /// Start a local cluster of real processes on loopback
     Dev(dev::DevArgs),
     /// Run one node
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Show members, roles, indexes and health
     Status(ClientArgs),
     /// Create, list, describe and delete topics
@@ -128,7 +128,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Dev(args) => runtime(2)?.block_on(dev::run(args)),
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(*args),
         Command::Status(args) => runtime(1)?.block_on(show::status(args)),
         Command::Topic(command) => runtime(1)?.block_on(data::topic(command)),
         Command::Kv(command) => runtime(1)?.block_on(data::kv(command)),

@@ -15,7 +15,7 @@ use holdfast_consensus::{MemberId, Membership, Micros, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -149,11 +149,8 @@ impl Runtime {
         let publish_at = self.dirty.map(|since| since + PUBLISH_WITHIN);
         let until = [self.replica.next_deadline(), publish_at].into_iter().flatten().min();
         let nap = until.map_or(NAP, |t| Duration::from_micros(t.saturating_sub(now)).min(NAP));
-        match self.inbox.recv_timeout(nap) {
-            Ok(input) => Some(input),
-            // A sender lives in `Node`, which outlives this loop.
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        // The time is up; no sender can be gone, as one lives in `Node`, which outlives this loop.
+        self.inbox.recv_timeout(nap).ok()
     }
 
     fn wake_if_due(&mut self, now: Micros) {
@@ -216,7 +213,7 @@ impl Runtime {
                     self.metrics.forwarded.fetch_add(1, Ordering::Relaxed);
                 }
                 if let Err(unsent) = self.peers.send(to, message, lane) {
-                    self.bounced.extend(bounce(to, unsent));
+                    self.bounced.extend(bounce(to, *unsent));
                 }
             }
             ReplicaEffect::Run(job) => self.lanes.run(job),

@@ -232,7 +232,7 @@ impl Peers {
     ///
     /// # Errors
     /// The message, if the queue is full or nobody is connected.
-    pub fn send(&self, to: MemberId, message: Message, lane: SendLane) -> Result<(), Message> {
+    pub fn send(&self, to: MemberId, message: Message, lane: SendLane) -> Result<(), Box<Message>> {
         let routes = self.shared.routes.read().unwrap_or_else(PoisonError::into_inner);
         let pushed = match routes.get(&to) {
             Some(peer) => peer.outbox(lane).push(message),
@@ -244,7 +244,7 @@ impl Peers {
             Pushed::Down(message) => ("peer_down", message),
         };
         self.shared.metrics.dropped(reason);
-        Err(message)
+        Err(Box::new(message))
     }
 
     /// Changes what this node says of itself on new connections. With `again`, the present ones
