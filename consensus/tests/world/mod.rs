@@ -19,38 +19,38 @@ use holdfast_consensus::traits::{LogStore, StateMachine};
 use holdfast_consensus::types::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-pub type Node = Replica<MemoryLog, MemoryMachine>;
+pub(crate) type Node = Replica<MemoryLog, MemoryMachine>;
 
-pub const MS: Micros = 1_000;
-pub const SECOND: Micros = 1_000_000;
+pub(crate) const MS: Micros = 1_000;
+pub(crate) const SECOND: Micros = 1_000_000;
 
 /// What is wrong with the world.
 #[derive(Clone, Debug, Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// Messages lost and repeated, in thousandths.
-    pub loss: u64,
-    pub repeat: u64,
+    pub(crate) loss: u64,
+    pub(crate) repeat: u64,
     /// Longest delay of a message and of a job.
-    pub delay: Micros,
-    pub job: Micros,
+    pub(crate) delay: Micros,
+    pub(crate) job: Micros,
 }
 
-pub struct Process {
-    pub replica: Node,
+pub(crate) struct Process {
+    pub(crate) replica: Node,
     log: MemoryLog,
     machine: MemoryMachine,
-    pub view: MemoryView,
+    pub(crate) view: MemoryView,
     jobs: BTreeMap<Lane, Job<MemoryLog, MemoryMachine>>,
 }
 
-pub struct Member {
-    pub id: MemberId,
-    pub log: MemoryLogDisk,
-    pub machine: MemoryMachineDisk,
-    pub process: Option<Process>,
+pub(crate) struct Member {
+    pub(crate) id: MemberId,
+    pub(crate) log: MemoryLogDisk,
+    pub(crate) machine: MemoryMachineDisk,
+    pub(crate) process: Option<Process>,
     start: u64,
     /// Why it stopped by itself, if it did.
-    pub stopped: Option<StopReason>,
+    pub(crate) stopped: Option<StopReason>,
 }
 
 enum Due {
@@ -60,59 +60,59 @@ enum Due {
 
 /// What a client asked for.
 #[derive(Clone, Debug)]
-pub struct Asked {
-    pub node: usize,
-    pub at: Micros,
-    pub deadline: Micros,
+pub(crate) struct Asked {
+    pub(crate) node: usize,
+    pub(crate) at: Micros,
+    pub(crate) deadline: Micros,
     /// The value to push; `None` for a barrier.
-    pub value: Option<u64>,
+    pub(crate) value: Option<u64>,
     /// Values acknowledged to anybody before the call.
     acked_before: u64,
 }
 
 #[derive(Debug, Default)]
-pub struct Tally {
-    pub counts: BTreeMap<&'static str, u64>,
-    pub skipped: u64,
-    pub jobs: u64,
-    pub log_jobs: u64,
-    pub messages: u64,
+pub(crate) struct Tally {
+    pub(crate) counts: BTreeMap<&'static str, u64>,
+    pub(crate) skipped: u64,
+    pub(crate) jobs: u64,
+    pub(crate) log_jobs: u64,
+    pub(crate) messages: u64,
 }
 
 impl Tally {
-    pub fn count(&mut self, what: &'static str) {
+    pub(crate) fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
     }
 
-    pub fn get(&self, what: &str) -> u64 {
+    pub(crate) fn get(&self, what: &str) -> u64 {
         self.counts.get(what).copied().unwrap_or(0)
     }
 }
 
-pub struct World {
-    pub now: Micros,
-    pub rng: SplitMix64,
-    pub faults: Faults,
-    pub members: Vec<Member>,
+pub(crate) struct World {
+    pub(crate) now: Micros,
+    pub(crate) rng: SplitMix64,
+    pub(crate) faults: Faults,
+    pub(crate) members: Vec<Member>,
     /// One-way cuts.
-    pub cuts: BTreeSet<(usize, usize)>,
+    pub(crate) cuts: BTreeSet<(usize, usize)>,
     due: BTreeMap<(Micros, u64), Due>,
     seq: u64,
     config: ReplicaConfig,
     next_ticket: u64,
-    pub asked: BTreeMap<(usize, Ticket), Asked>,
+    pub(crate) asked: BTreeMap<(usize, Ticket), Asked>,
     /// Values by outcome. An acknowledged value is in order of acknowledgement.
-    pub acked: Vec<u64>,
-    pub refused: BTreeSet<u64>,
-    pub unknown: BTreeSet<u64>,
+    pub(crate) acked: Vec<u64>,
+    pub(crate) refused: BTreeSet<u64>,
+    pub(crate) unknown: BTreeSet<u64>,
     digests: BTreeMap<Index, (LogId, u128)>,
     leaders: BTreeMap<Term, MemberId>,
-    pub tally: Tally,
+    pub(crate) tally: Tally,
     /// Events worth printing when something fails.
-    pub trace: Vec<String>,
+    pub(crate) trace: Vec<String>,
 }
 
-pub fn config(member: MemberId) -> ReplicaConfig {
+pub(crate) fn config(member: MemberId) -> ReplicaConfig {
     ReplicaConfig {
         snapshot_entries: 40,
         kept_entries: 10,
@@ -123,7 +123,7 @@ pub fn config(member: MemberId) -> ReplicaConfig {
 }
 
 impl World {
-    pub fn new(seed: u64, size: u64, config: ReplicaConfig) -> Self {
+    pub(crate) fn new(seed: u64, size: u64, config: ReplicaConfig) -> Self {
         let faults = Faults { loss: 0, repeat: 0, delay: 2 * MS, job: 2 * MS };
         let mut world = Self {
             now: 1,
@@ -169,7 +169,7 @@ impl World {
         self.members[0].log.open().persist(&[batch]).expect("an empty disk takes an entry");
     }
 
-    pub fn start(&mut self, node: usize) {
+    pub(crate) fn start(&mut self, node: usize) {
         let seed = self.rng.next_u64();
         let now = self.now;
         let member = &mut self.members[node];
@@ -196,7 +196,7 @@ impl World {
 
     /// The process dies. Jobs that are out are cut off, or their disk work happens and nobody
     /// hears of it.
-    pub fn crash(&mut self, node: usize) {
+    pub(crate) fn crash(&mut self, node: usize) {
         let Some(mut process) = self.members[node].process.take() else { return };
         for job in std::mem::take(&mut process.jobs).into_values() {
             if self.rng.chance(500) {
@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    pub fn note(&mut self, line: String) {
+    pub(crate) fn note(&mut self, line: String) {
         self.trace.push(format!("{:>10} {line}", self.now));
         if self.trace.len() > 4_000 {
             self.trace.drain(..2_000);
@@ -278,7 +278,9 @@ impl World {
             (Some(value), Outcome::Committed { result, .. }) => {
                 let reply = MemoryReply::decode(&result).expect("a reply of the machine");
                 assert!(matches!(reply, MemoryReply::Now(_)), "a push is not refused");
-                if self.now < asked.deadline {
+                // The driver waits for the local replica as long as it may, not longer.
+                let bound = asked.deadline.min(asked.at + self.config.read_your_writes);
+                if self.now < bound {
                     let view = &self.members[node].process.as_ref().expect("it answers").view;
                     let list = view.list();
                     assert!(list.contains(&value), "n{} does not read {value}", node + 1);
@@ -340,7 +342,7 @@ impl World {
     }
 
     /// A client asks a node.
-    pub fn ask(&mut self, node: usize, value: Option<u64>, patience: Micros) {
+    pub(crate) fn ask(&mut self, node: usize, value: Option<u64>, patience: Micros) {
         if self.members[node].process.is_none() || self.members[node].stopped.is_some() {
             return;
         }
@@ -357,7 +359,7 @@ impl World {
         self.step(node, ReplicaInput::Call { ticket, call, deadline });
     }
 
-    pub fn call(&mut self, node: usize, call: Call) {
+    pub(crate) fn call(&mut self, node: usize, call: Call) {
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
         let deadline = self.now + SECOND;
@@ -374,7 +376,7 @@ impl World {
     }
 
     /// Runs until `end`, event by event.
-    pub fn run_until(&mut self, end: Micros) {
+    pub(crate) fn run_until(&mut self, end: Micros) {
         let mut stuck = 0;
         while let Some(at) = self.next_event().filter(|at| *at <= end) {
             stuck = if at > self.now { 0 } else { stuck + 1 };
@@ -412,11 +414,11 @@ impl World {
         }
     }
 
-    pub fn replica(&self, node: usize) -> Option<&Node> {
+    pub(crate) fn replica(&self, node: usize) -> Option<&Node> {
         self.members[node].process.as_ref().map(|p| &p.replica)
     }
 
-    pub fn leader(&self) -> Option<usize> {
+    pub(crate) fn leader(&self) -> Option<usize> {
         let leads = |p: &Process| {
             p.replica.status(self.now).role == holdfast_consensus::event::RoleKind::Leader
         };
@@ -430,12 +432,12 @@ impl World {
             .map(|(n, _)| n)
     }
 
-    pub fn status(&self, node: usize) -> holdfast_consensus::replica::ReplicaStatus {
+    pub(crate) fn status(&self, node: usize) -> holdfast_consensus::replica::ReplicaStatus {
         self.replica(node).expect("the process runs").status(self.now)
     }
 
     /// Everything works again, and whoever died comes back.
-    pub fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         self.faults = Faults { loss: 0, repeat: 0, delay: 2 * MS, job: 2 * MS };
         self.cuts.clear();
         for node in 0..self.members.len() {
@@ -452,7 +454,7 @@ impl World {
 
     /// Every acknowledged value stands once on every replica, no refused one anywhere, and all
     /// replicas are equal.
-    pub fn check_converged(&self) {
+    pub(crate) fn check_converged(&self) {
         let first = self.status(0).applied;
         for node in 0..self.members.len() {
             let status = self.status(node);
@@ -467,6 +469,21 @@ impl World {
             }
             for value in &self.refused {
                 assert!(!set.contains(value), "n{} holds the refused {value}", node + 1);
+            }
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for member in &self.members {
+                if let Some(process) = &member.process {
+                    eprintln!("{:#?}", process.replica.status(self.now));
+                }
+            }
+            for line in self.trace.iter().rev().take(80).rev() {
+                eprintln!("{line}");
             }
         }
     }
