@@ -91,12 +91,12 @@ fn checked(seed: u64) -> World {
 
 #[test]
 fn acknowledged_writes_survive_crashes_loss_and_failing_disks() {
-    let (from, to) = (0, 300);
+    let (from, to) = (0, 200);
     let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
     let mut skipped = 0;
     for seed in from..to {
         let world = checked(seed);
-        assert!(world.tally.get("acked") >= 50, "seed {seed}: {:?}", world.tally);
+        assert!(world.tally.get("acked") >= 20, "seed {seed}: {:?}", world.tally);
         skipped += world.tally.skipped;
         for (what, count) in &world.tally.counts {
             *totals.entry(what).or_default() += count;
@@ -117,5 +117,6 @@ fn acknowledged_writes_survive_crashes_loss_and_failing_disks() {
     ] {
         assert!(totals.get(what).copied().unwrap_or(0) > 0, "{what} never happened: {totals:?}");
     }
+    assert!(totals["acked"] >= 100 * (to - from), "too little was acknowledged: {totals:?}");
     assert!(skipped > 0, "no entry was ever handed to a store that held it");
 }

@@ -39,11 +39,12 @@ pub struct MemorySnapshots {
 }
 
 impl MemorySnapshots {
-    /// Flips a byte, so to say, in the newest published file. False if there is none.
+    /// Flips a byte, so to say, in the newest published file that is still good. False if there
+    /// is none.
     #[must_use]
     pub fn corrupt(&self) -> bool {
         let mut state = locked(&self.state);
-        state.published.last_mut().is_some_and(|file| {
+        state.published.iter_mut().rfind(|f| !f.corrupt).is_some_and(|file| {
             file.corrupt = true;
             true
         })

@@ -105,6 +105,8 @@ pub(crate) struct World {
     pub(crate) acked: Vec<u64>,
     pub(crate) refused: BTreeSet<u64>,
     pub(crate) unknown: BTreeSet<u64>,
+    /// The last answer to anybody.
+    pub(crate) answered: Option<Outcome>,
     digests: BTreeMap<Index, (LogId, u128)>,
     leaders: BTreeMap<Term, MemberId>,
     pub(crate) tally: Tally,
@@ -139,6 +141,7 @@ impl World {
             acked: Vec::new(),
             refused: BTreeSet::new(),
             unknown: BTreeSet::new(),
+            answered: None,
             digests: BTreeMap::new(),
             leaders: BTreeMap::new(),
             tally: Tally::default(),
@@ -274,6 +277,7 @@ impl World {
 
     fn answer(&mut self, node: usize, ticket: Ticket, outcome: Outcome) {
         let asked = self.asked.remove(&(node, ticket)).expect("each call is answered once");
+        self.answered = Some(outcome.clone());
         match (asked.value, outcome) {
             (Some(value), Outcome::Committed { result, .. }) => {
                 let reply = MemoryReply::decode(&result).expect("a reply of the machine");
