@@ -91,7 +91,7 @@ fn checked(seed: u64) -> World {
 
 #[test]
 fn acknowledged_writes_survive_crashes_loss_and_failing_disks() {
-    let (from, to) = (0, 200);
+    let (from, to) = (0, 1500);
     let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
     let mut skipped = 0;
     for seed in from..to {
@@ -113,6 +113,7 @@ fn acknowledged_writes_survive_crashes_loss_and_failing_disks() {
         "store-reopened",
         "barrier",
         "not-committed",
+        "forwarded-again",
         "crash",
     ] {
         assert!(totals.get(what).copied().unwrap_or(0) > 0, "{what} never happened: {totals:?}");

@@ -12,6 +12,9 @@ use crate::types::{Index, Micros};
 /// Most entries and weight of one apply transaction.
 const APPLY_ENTRIES: u64 = 4096;
 const APPLY_BYTES: usize = 4 << 20;
+/// Entries that are handed again at every opening of the store although it says that it holds
+/// them: replay is keyed on the applied index, and this keeps that path in use.
+const HANDED_AGAIN: u64 = 16;
 /// Pause before a failed store is reopened; doubles up to [`RETRY_MAX`] (R21).
 const RETRY_AFTER: Micros = 100_000;
 const RETRY_MAX: Micros = 5_000_000;
@@ -46,6 +49,8 @@ struct Trouble {
 pub(super) struct ApplyLane {
     out: Option<Out>,
     pub(super) applied: Applied,
+    /// True until entries were handed to the store since it was opened.
+    opened: bool,
     /// Highest index that anything was ever answered from: a store that came back with less
     /// serves nothing until it is there again (R21).
     pub(super) floor: Index,
@@ -63,6 +68,7 @@ impl ApplyLane {
         Self {
             out: None,
             applied,
+            opened: true,
             floor: applied.last.index,
             trouble: None,
             unsaved: 0,
@@ -159,11 +165,22 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
     }
 
     fn pump_entries(&mut self) {
-        let from = self.apply.applied.last.index.next();
-        let commit = self.core.commit();
+        let mut from = self.apply.applied.last.index.next();
+        let (first, commit) = (self.core.first(), self.core.commit());
         // Entries below the log's first were compacted or lie in a snapshot: an install brings
         // them, and nothing behind it is applied before.
-        if from > commit || from < self.core.first() {
+        if from < first {
+            return;
+        }
+        if std::mem::take(&mut self.apply.opened) {
+            from = Index(from.0.saturating_sub(HANDED_AGAIN)).max(first);
+        }
+        if from > commit {
+            // Nothing is left to be tried: a store that is open again is well.
+            let well = |t: &Trouble| matches!(t.work, Out::Entries { .. }) && t.goal < from;
+            if self.apply.trouble.as_ref().is_some_and(well) {
+                self.apply.trouble = None;
+            }
             return;
         }
         let to = commit.min(Index(from.0 + APPLY_ENTRIES - 1));
@@ -205,6 +222,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             Out::Adopt => self.on_adopted(through),
             Out::Reopen => {
                 let fault = self.apply.troubled().map(ToString::to_string).unwrap_or_default();
+                self.apply.opened = true;
                 self.apply.unsaved = 0;
                 self.apply.unsaved_since = None;
                 self.abandon_restore();
@@ -212,8 +230,8 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             }
         }
         self.note_progress(out);
-        if through > before.last {
-            let skipped = done.applied.skipped.saturating_sub(before.skipped);
+        let skipped = done.applied.skipped.saturating_sub(before.skipped);
+        if through > before.last || skipped > 0 {
             self.observe(Event::Applied { through, digest: done.applied.digest, skipped });
             self.feed(Input::Applied { through: through.index });
         }
@@ -259,7 +277,9 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         }
         let reopen = !matches!(fault, StoreFault::Log(_) | StoreFault::Snapshot(_));
         let now = self.now;
-        let goal = if matches!(out, Out::Entries { .. }) { next } else { next.prev() };
+        // An entry behind the applied ones, if there is one to apply, is what has to succeed.
+        let entries = matches!(out, Out::Entries { .. }) && next <= self.core.commit();
+        let goal = if entries { next } else { next.prev() };
         let work = match out {
             // A snapshot has its own retries: the store alone has to come back.
             Out::Pin => Out::Entries { weight: 0 },

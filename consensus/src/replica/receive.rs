@@ -22,6 +22,8 @@ enum Stage<L: LogStore> {
     Out,
     /// The next chunk is awaited.
     Waiting(SnapWriter<L>),
+    /// It is here and waits for the lane, which may be filling a second store.
+    Chunk { writer: SnapWriter<L>, offset: u64, chunk: Bytes },
     /// Published: the log's base is to become durable.
     Published,
 }
@@ -85,7 +87,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
     fn acknowledge_standing(&mut self) {
         let Some(receiving) = &self.receiving else { return };
         let next = match &receiving.stage {
-            Stage::Opening | Stage::Out => return,
+            Stage::Opening | Stage::Out | Stage::Chunk { .. } => return,
             Stage::Waiting(writer) => writer.offset(),
             Stage::Published => receiving.meta.bytes,
         };
@@ -142,10 +144,11 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         let Stage::Waiting(writer) = std::mem::replace(&mut receiving.stage, Stage::Out) else {
             return;
         };
-        self.run_receive(SideJob::Receive { writer, offset, chunk });
+        receiving.stage = Stage::Chunk { writer, offset, chunk };
     }
 
     fn run_receive(&mut self, job: SideJob<L, M>) {
+        assert!(self.receive_out.is_none(), "one job is out on a lane");
         let mine = self.receiving.as_ref().map(|r| (r.term, r.transfer));
         self.receive_out = Some(mine);
         self.run(Job::Side(Lane::Receive, job));
@@ -168,13 +171,17 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             let job = SideJob::RestoreBegin { meta, snapshots, sink };
             return self.run(Job::Side(Lane::Receive, job));
         }
-        if let Some(receiving) = &mut self.receiving
-            && matches!(receiving.stage, Stage::Opening)
-        {
-            receiving.stage = Stage::Out;
-            let meta = receiving.meta.clone();
-            let snapshots = self.snapshots.clone();
-            self.run_receive(SideJob::ReceiveBegin { meta, snapshots });
+        let Some(receiving) = &mut self.receiving else { return };
+        match std::mem::replace(&mut receiving.stage, Stage::Out) {
+            Stage::Opening => {
+                let meta = receiving.meta.clone();
+                let snapshots = self.snapshots.clone();
+                self.run_receive(SideJob::ReceiveBegin { meta, snapshots });
+            }
+            Stage::Chunk { writer, offset, chunk } => {
+                self.run_receive(SideJob::Receive { writer, offset, chunk });
+            }
+            other => receiving.stage = other,
         }
     }
 

@@ -357,7 +357,15 @@ impl World {
         let asked = Asked { node, at: self.now, deadline, value, acked_before };
         self.asked.insert((node, ticket), asked);
         let call = match value {
-            Some(value) => Call::Propose { command: MemoryCommand::Push(value).encode() },
+            Some(value) => {
+                let command = MemoryCommand::Push(value).encode();
+                // Each value is pushed once, so every command is unique.
+                if value % 2 == 0 {
+                    Call::Propose { command }
+                } else {
+                    Call::ProposeUnique { command }
+                }
+            }
             None => Call::Barrier,
         };
         self.step(node, ReplicaInput::Call { ticket, call, deadline });
