@@ -91,7 +91,7 @@ fn checked(seed: u64) -> World {
 
 #[test]
 fn acknowledged_writes_survive_crashes_loss_and_failing_disks() {
-    let (from, to) = (0, 1500);
+    let (from, to) = (0, 150);
     let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
     let mut skipped = 0;
     for seed in from..to {
