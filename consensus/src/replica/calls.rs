@@ -57,6 +57,8 @@ pub(super) enum State {
 pub(super) struct Waiter {
     pub(super) origin: Origin,
     pub(super) deadline: Micros,
+    /// When the wait in this very state ends: the deadline, or earlier.
+    due: Micros,
     weight: usize,
     /// True while the replica may tell the command's fate from the entries it applies: its bytes
     /// are unique, and no snapshot has hidden entries since it was passed on.
@@ -110,7 +112,7 @@ impl Calls {
 
     fn admit(&mut self, origin: Origin, deadline: Micros, len: usize, state: State) -> u64 {
         let weight = WAITER_BYTES + len;
-        let waiter = Waiter { origin, deadline, weight, unique: false, state };
+        let waiter = Waiter { origin, deadline, due: deadline, weight, unique: false, state };
         self.bytes += waiter.weight;
         self.insert(waiter)
     }
@@ -118,7 +120,7 @@ impl Calls {
     fn insert(&mut self, waiter: Waiter) -> u64 {
         let id = self.next;
         self.next += 1;
-        self.due.insert((waiter.deadline, id));
+        self.due.insert((waiter.due, id));
         match &waiter.state {
             State::Placed(at) => {
                 self.placed.insert((at.index, at.term), id);
@@ -143,7 +145,7 @@ impl Calls {
 
     fn take(&mut self, id: u64) -> Option<Waiter> {
         let waiter = self.waiters.remove(&id)?;
-        self.due.remove(&(waiter.deadline, id));
+        self.due.remove(&(waiter.due, id));
         match &waiter.state {
             State::Placed(at) => {
                 self.placed.remove(&(at.index, at.term));
@@ -169,7 +171,8 @@ impl Calls {
     /// nobody, so no late or repeated answer can decide about a newer attempt.
     pub(super) fn turn(&mut self, id: u64, state: State) -> Option<u64> {
         let waiter = self.take(id)?;
-        Some(self.insert(Waiter { state, ..waiter }))
+        // A wait that was cut short ends with its state: the next one has the whole time again.
+        Some(self.insert(Waiter { state, due: waiter.deadline, ..waiter }))
     }
 
     /// Marks a waiter's command as unique, before it is passed on.
@@ -210,10 +213,10 @@ impl Calls {
 
     fn shorten(&mut self, id: u64, latest: Micros) {
         if let Some(waiter) = self.waiters.get_mut(&id)
-            && waiter.deadline > latest
+            && waiter.due > latest
         {
-            self.due.remove(&(waiter.deadline, id));
-            waiter.deadline = latest;
+            self.due.remove(&(waiter.due, id));
+            waiter.due = latest;
             self.due.insert((latest, id));
         }
     }
@@ -522,6 +525,11 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         {
             let Some(waiter) = self.calls.get(id) else { break };
             let outcome = match &waiter.state {
+                State::Placed(_) | State::Forwarded { .. } | State::Proposed(_)
+                    if waiter.due < waiter.deadline =>
+                {
+                    Outcome::Unknown(Refusal::LostLeadership)
+                }
                 State::Placed(_) | State::Forwarded { .. } | State::Proposed(_) => {
                     Outcome::Unknown(Refusal::Deadline)
                 }

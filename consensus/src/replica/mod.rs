@@ -281,6 +281,11 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         self.core.contact()
     }
 
+    /// True once the replica has stopped by itself.
+    pub fn stopped(&self) -> bool {
+        self.stopped
+    }
+
     /// The core, for checkers.
     pub fn core(&self) -> &Core {
         &self.core

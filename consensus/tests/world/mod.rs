@@ -284,9 +284,10 @@ impl World {
                 assert!(matches!(reply, MemoryReply::Now(_)), "a push is not refused");
                 // The driver waits for the local replica as long as it may, not longer.
                 let bound = asked.deadline.min(asked.at + self.config.read_your_writes);
-                if self.now < bound {
-                    let view = &self.members[node].process.as_ref().expect("it answers").view;
-                    let list = view.list();
+                let process = self.members[node].process.as_ref().expect("it answers");
+                let stops = process.replica.stopped();
+                if self.now < bound && !stops {
+                    let list = process.view.list();
                     assert!(list.contains(&value), "n{} does not read {value}", node + 1);
                 }
                 self.acked.push(value);
