@@ -13,7 +13,7 @@
 //! | [`metastore`] | applies entries, checkpoints, pins images, adopts restored states |
 //! | [`view`] | local reads |
 //! | [`snapshot`] | the stream that carries a whole state |
-//! | [`start`] | what to do with what a directory holds |
+//! | [`mod@start`] | what to do with what a directory holds |
 #![forbid(unsafe_code)]
 
 pub mod answer;
