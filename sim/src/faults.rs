@@ -25,6 +25,10 @@ pub enum Fault {
     DirUndone,
     /// A sync failed.
     SyncFailed,
+    /// A write or sync of a store or snapshot failed.
+    StoreFailed,
+    /// A disk was full for a while.
+    DiskFull,
     /// A disk was slow for a while.
     Stalled,
     /// A process stood still for a while.
@@ -56,6 +60,8 @@ impl Fault {
             Self::Lost => "lost",
             Self::DirUndone => "dir_undone",
             Self::SyncFailed => "sync_failed",
+            Self::StoreFailed => "store_failed",
+            Self::DiskFull => "disk_full",
             Self::Stalled => "stalled",
             Self::Paused => "paused",
             Self::Dropped => "dropped",
@@ -68,7 +74,7 @@ impl Fault {
 }
 
 /// Every fault, in the order of reports.
-pub const ALL: [Fault; 17] = [
+pub const ALL: [Fault; 19] = [
     Fault::Crash,
     Fault::Kill,
     Fault::EffectBoundary,
@@ -79,6 +85,8 @@ pub const ALL: [Fault; 17] = [
     Fault::Lost,
     Fault::DirUndone,
     Fault::SyncFailed,
+    Fault::StoreFailed,
+    Fault::DiskFull,
     Fault::Stalled,
     Fault::Paused,
     Fault::Dropped,

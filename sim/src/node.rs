@@ -106,6 +106,8 @@ pub struct Node {
     pub effect_plan: Option<(u64, bool)>,
     /// Crash when the fuse of the disk has blown, and how.
     pub fuse_plan: Option<bool>,
+    /// Operations of the disk that had failed for want of space or by plan when it last started.
+    pub failures: (u64, u64),
     /// Next planned wake.
     pub wake_at: Option<Micros>,
     /// What it told others, in all its lives.
@@ -142,6 +144,7 @@ impl Node {
             stalled_until: 0,
             effect_plan: None,
             fuse_plan: None,
+            failures: (0, 0),
             wake_at: None,
             promises: Promises::default(),
             marks: Watermarks::default(),

@@ -60,12 +60,16 @@ pub enum FaultKind {
     Stall,
     /// A sync of the log fails.
     SyncFailure,
+    /// A write or sync of the store or of a snapshot fails.
+    StoreFailure,
+    /// A disk is full for a while.
+    Full,
     /// Leadership is handed to somebody.
     Transfer,
 }
 
 /// All of them.
-pub const FAULTS: [FaultKind; 13] = [
+pub const FAULTS: [FaultKind; 15] = [
     FaultKind::PowerLoss,
     FaultKind::Kill,
     FaultKind::EffectBoundary,
@@ -78,6 +82,8 @@ pub const FAULTS: [FaultKind; 13] = [
     FaultKind::Pause,
     FaultKind::Stall,
     FaultKind::SyncFailure,
+    FaultKind::StoreFailure,
+    FaultKind::Full,
     FaultKind::Transfer,
 ];
 

@@ -132,6 +132,12 @@ impl MemDisk {
         self.image().budget = bytes;
     }
 
+    /// Bytes that all files have together now, by length.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.image().used
+    }
+
     /// Makes the next operation of this kind fail on a path that contains `path_part`.
     pub fn fail_next(&self, op: Op, path_part: &str) {
         self.image().planned.push((op, path_part.to_owned()));

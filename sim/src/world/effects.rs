@@ -5,6 +5,7 @@ use crate::check::{Verdict, Violation};
 use crate::faults::Fault;
 use crate::node::{TheLog, TheMachine};
 use holdfast_consensus::event::{Event as Seen, RoleKind};
+use holdfast_consensus::invariant::{self, Before};
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::job::{Done, Job, LogJob, LogResult, ReplicaEffect, ReplicaInput};
 use holdfast_consensus::message::Message;
@@ -19,8 +20,15 @@ impl World {
         let mut out = Vec::new();
         let shown = self.nodes[node].clock.show(self.now);
         let Some(process) = self.nodes[node].process_mut() else { return Ok(()) };
+        let before = Before::of(process.replica.core());
         process.replica.step(shown, input, &mut out);
         let core = process.replica.core();
+        let broken =
+            invariant::basic(core).into_iter().chain(invariant::delta(&before, core)).next();
+        if let Some(broken) = broken {
+            let name = &self.nodes[node].name;
+            return Err(Violation::new("core-invariant", format!("{name}: {broken}")));
+        }
         let (term, commit) = (core.hard().term, core.commit());
         for effect in &out {
             if let Effect::Observe(event) = effect {

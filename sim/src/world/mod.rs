@@ -48,6 +48,7 @@ enum Event {
     GiveUp { client: usize, ticket: Ticket },
     Nemesis,
     Uncut { cut: u64 },
+    Space { node: usize },
     Look,
 }
 
@@ -244,6 +245,10 @@ impl World {
             Event::Nemesis => self.nemesis(),
             Event::Uncut { cut } => {
                 self.uncut(cut);
+                Ok(())
+            }
+            Event::Space { node } => {
+                self.nodes[node].disk.set_budget(None);
                 Ok(())
             }
             Event::Look => self.look(),

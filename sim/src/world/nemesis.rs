@@ -57,6 +57,20 @@ impl World {
                 self.faults.count(Fault::SyncFailed);
                 self.nodes[node].disk.fail_next(Op::Sync, "log/");
             }
+            FaultKind::StoreFailure if running => {
+                self.faults.count(Fault::StoreFailed);
+                let path = ["store/", "snap/"][self.choices.pick(Stream::Disk, 2)];
+                let op = [Op::Sync, Op::Write, Op::SetLen][self.choices.pick(Stream::Disk, 3)];
+                self.nodes[node].disk.fail_next(op, path);
+            }
+            FaultKind::Full if running => {
+                self.faults.count(Fault::DiskFull);
+                let disk = &self.nodes[node].disk;
+                let left = self.choices.between(Stream::Disk, 0, 200_000);
+                disk.set_budget(Some(disk.used() + left));
+                let span = self.choices.wait(Stream::Disk, 1_500_000);
+                self.queue.push(self.now + span, Event::Space { node });
+            }
             FaultKind::Transfer => return self.transfer(node),
             FaultKind::CutOneWay | FaultKind::CutLink | FaultKind::Isolate | FaultKind::Split => {
                 self.cut(kind, node)
@@ -128,6 +142,7 @@ impl World {
             n.stalled_until = 0;
             n.paused_until = n.paused_until.min(now);
             n.disk.clear_failures();
+            n.disk.set_budget(None);
             if n.fuse_plan.take().is_some() {
                 n.disk.set_fuse(None);
             }

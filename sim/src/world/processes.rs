@@ -76,6 +76,8 @@ impl World {
             let left = self.choices.between(Stream::Process, 1, 60);
             self.nodes[node].disk.set_fuse(Some(left));
         }
+        let counts = self.nodes[node].disk.counts();
+        self.nodes[node].failures = (counts.full, counts.failed);
         let fresh = MemberId(self.choices.bits(Stream::Setup) | 1);
         let seed = self.choices.bits(Stream::Process);
         let opened = node::open(&self.nodes[node], &self.setup, &self.names, fresh, seed, self.now);
@@ -102,7 +104,18 @@ impl World {
 
     /// A start that failed: explained by the fuse, or a violation.
     pub(super) fn start_failed(&mut self, node: usize, why: &str) -> Verdict {
-        if !self.nodes[node].disk.is_blown() {
+        let counts = self.nodes[node].disk.counts();
+        let blown = self.nodes[node].disk.is_blown();
+        let news = (counts.full, counts.failed) != self.nodes[node].failures;
+        self.nodes[node].failures = (counts.full, counts.failed);
+        if !blown && news {
+            // A full or failing disk explains it: whoever restarts it tries again.
+            let why = why.to_owned();
+            self.note(Some(node), || format!("does not start: {why}"));
+            self.crash(node, false);
+            return Ok(());
+        }
+        if !blown {
             let name = self.nodes[node].name.clone();
             return Err(Violation::new("restart", format!("{name} does not start: {why}")));
         }
