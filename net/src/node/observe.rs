@@ -1,7 +1,7 @@
 //! Turns the replica's events into log lines and counters.
 
 use crate::metrics::Metrics;
-use holdfast_consensus::event::Event;
+use holdfast_consensus::event::{Event, RoleKind};
 use holdfast_consensus::{MemberId, Membership};
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,14 @@ pub(super) fn report(event: &Event, names: &Membership, metrics: &Metrics) {
     match event {
         Event::Role { role, term } => {
             metrics.event("role_change");
-            tracing::info!(role = role.as_str(), term = term.0, "this node is {}", role.as_str());
+            let word = role.as_str();
+            // A node without a quorum asks again and again; the warning of whom it waits for,
+            // about once a second, says it all.
+            if *role == RoleKind::PreCandidate {
+                tracing::debug!(role = word, term = term.0, "this node is {word}");
+            } else {
+                tracing::info!(role = word, term = term.0, "this node is {word}");
+            }
         }
         Event::Leader { leader: Some(leader), term } => {
             tracing::info!(term = term.0, "the leader is {}", name(leader));

@@ -75,7 +75,6 @@ pub(super) struct Runtime {
     dirty: Option<Micros>,
     /// A change that nobody should wait for, such as a new role.
     urgent: bool,
-    waiting_for: Vec<String>,
 }
 
 impl Runtime {
@@ -105,7 +104,6 @@ impl Runtime {
             stopped: None,
             dirty: None,
             urgent: true,
-            waiting_for: Vec::new(),
         }
     }
 
@@ -244,17 +242,9 @@ impl Runtime {
                 for (name, seen) in self.peers.seen() {
                     self.names.names.insert(seen.hello.member, name);
                 }
-                self.waiting_for.clear();
                 self.urgent = true;
             }
-            Event::Role { .. } => self.urgent = true,
-            Event::Leader { .. } => {
-                self.waiting_for.clear();
-                self.urgent = true;
-            }
-            Event::WaitingForQuorum { missing, .. } => {
-                self.waiting_for = missing.iter().map(|m| self.names.name_of(*m)).collect();
-            }
+            Event::Role { .. } | Event::Leader { .. } => self.urgent = true,
             _ => {}
         }
         observe::report(event, &self.names, &self.metrics);
@@ -282,11 +272,9 @@ impl Runtime {
                 me.membership = status.membership.clone();
             }
         });
-        let waiting_for = self.waiting_for.clone();
         self.state.update(|p| {
             p.caught_up |= status.not_ready.is_none();
             p.replica = Some(status);
-            p.waiting_for = waiting_for;
         });
     }
 

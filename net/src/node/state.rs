@@ -26,8 +26,6 @@ pub struct Published {
     pub phase: Phase,
     /// The replica, once it runs.
     pub replica: Option<ReplicaStatus>,
-    /// Voters that did not answer while there is no leader, by name.
-    pub waiting_for: Vec<String>,
     /// True once the replica has been ready since this start: it has then applied all that it
     /// ever acknowledged (R23), and serves local reads even while there is no quorum.
     pub caught_up: bool,
@@ -49,12 +47,8 @@ impl Published {
             Phase::Stopping => Some("the node is stopping".to_owned()),
             Phase::Stopped(why) => Some(format!("the replica stopped: {why}")),
             Phase::Running => {
-                let why = self.replica.as_ref()?.not_ready.clone()?;
-                Some(if self.waiting_for.is_empty() {
-                    why
-                } else {
-                    format!("{why}; waiting for {}", self.waiting_for.join(", "))
-                })
+                // The replica itself names whom it waits for.
+                self.replica.as_ref()?.not_ready.clone()
             }
         }
     }
@@ -66,12 +60,7 @@ pub(crate) struct State(RwLock<Arc<Published>>);
 
 impl State {
     pub(crate) fn new() -> Self {
-        let first = Published {
-            phase: Phase::Starting,
-            replica: None,
-            waiting_for: Vec::new(),
-            caught_up: false,
-        };
+        let first = Published { phase: Phase::Starting, replica: None, caught_up: false };
         Self(RwLock::new(Arc::new(first)))
     }
 
