@@ -38,7 +38,7 @@ fn converged(world: &World, leader: MemberId) -> Result<(), String> {
 fn run_seed(seed: u64) -> World {
     let mut rng = SplitMix64::new(seed ^ 0x5eed);
     let voters = [3, 3, 5, 1, 2][usize::try_from(seed % 5).expect("small")];
-    let learners = u64::from(seed % 7 == 0);
+    let learners = u64::from(seed.is_multiple_of(7));
     let mut world = World::new(voters, learners, seed, config);
     world.faults = Faults::random(&mut rng);
     world.begin();

@@ -50,7 +50,7 @@ impl Leader {
             round: 0,
             heartbeat_at: shared.now + shared.config.heartbeat,
             elected_at: shared.now,
-            uncommitted: shared.log.cached(charged_from, last, usize::MAX).weight(),
+            uncommitted: shared.log.tail().weight_of(charged_from, last),
             charged_from,
             epoch: (shared.log.last_time(), shared.now),
             reads: Reads::default(),
@@ -136,7 +136,7 @@ impl Leader {
         }
         let first = old.next().max(self.charged_from);
         if first <= index {
-            let freed = shared.log.cached(first, index, usize::MAX).weight();
+            let freed = shared.log.tail().weight_of(first, index);
             self.uncommitted = self
                 .uncommitted
                 .checked_sub(freed)

@@ -32,6 +32,16 @@ impl Tail {
         self.runs.back().and_then(|run| run.as_slice().last())
     }
 
+    /// Weight of the entries `from..=to` that are held.
+    pub(crate) fn weight_of(&self, from: Index, to: Index) -> usize {
+        let at = self.runs.partition_point(|r| r.last().is_some_and(|last| last.index < from));
+        let runs = self.runs.iter().skip(at);
+        runs.map(|run| until(&run.starting_at(from), to))
+            .take_while(|part| !part.is_empty())
+            .map(|part| part.weight())
+            .sum()
+    }
+
     /// All entries held.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.runs.iter().flat_map(Entries::iter)
@@ -142,6 +152,9 @@ mod tests {
         assert_eq!(bounds(&tail.slice(Index(4), Index(7), usize::MAX)), Some((4, 7)));
         assert_eq!(bounds(&tail.slice(Index(4), Index(9), 128)), Some((4, 5)));
         assert_eq!(bounds(&tail.slice(Index(7), Index(9), 0)), Some((7, 7)));
+        assert_eq!(tail.weight_of(Index(4), Index(7)), run(4, 7).weight());
+        assert_eq!(tail.weight_of(Index(1), Index(20)), tail.weight());
+        assert_eq!(tail.weight_of(Index(10), Index(12)), 0);
         assert!(tail.slice(Index(10), Index(12), 1000).is_empty());
         assert!(tail.slice(Index(1), Index(2), 1000).is_empty());
     }

@@ -254,11 +254,7 @@ impl World {
                 let input = Input::TransferEnded { transfer, ok: true };
                 self.schedule(500, Happening::Hand { node: from, life: sender, input });
             }
-            Happening::Restart { node } => {
-                if self.nodes[&node].core.is_none() {
-                    self.start(node);
-                }
-            }
+            Happening::Restart { node } if self.nodes[&node].core.is_none() => self.start(node),
             Happening::Disturb => self.disturb(),
             Happening::Work => self.work(),
             _ => {}
