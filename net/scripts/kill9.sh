@@ -3,7 +3,7 @@
 # with the line that `dev` printed, and at the end demands every acknowledged write on every
 # endpoint, equal states, and at least one installed snapshot.
 #
-#   net/scripts/kill9.sh [--rounds 30] [--bin target/release/holdfast] [--dir D]
+#   net/scripts/kill9.sh [[--rounds] 30] [--bin target/release/holdfast] [--dir D]
 #                        [--http-base 7640] [--peer-base 7740] [--clients 8] [--seed N]
 #
 # Every third round leaves the node down long enough that its entries are compacted meanwhile, so
@@ -15,6 +15,7 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --rounds) rounds=$2 ;; --bin) bin=$2 ;; --dir) dir=$2 ;; --http-base) http_base=$2 ;;
     --peer-base) peer_base=$2 ;; --clients) clients=$2 ;; --seed) seed=$2 ;;
+    [0-9]*) rounds=$1; shift; continue ;;
     *) echo "kill9: unknown option $1" >&2; exit 2 ;;
   esac
   shift 2

@@ -62,6 +62,15 @@ pub(super) async fn ask(args: &ClientArgs, ask: Ask<'_>) -> Result<Answer, Failu
 
 async fn one(endpoint: &str, ask: &Ask<'_>, left: Duration) -> Result<Answer, ClientError> {
     let mut client = Client::connect(endpoint).await?;
+    if ask.method != Method::GET {
+        // A process that was just killed may still accept connections for a moment. Asking for a
+        // sign of life first keeps a write from having an unknown outcome there.
+        let alive = client.request(Method::GET, "/livez", Bytes::new(), left).await;
+        alive.map_err(|e| ClientError::Unreachable {
+            endpoint: endpoint.to_owned(),
+            why: e.to_string(),
+        })?;
+    }
     // The server gives up a little earlier, so that its own words arrive.
     let server = left.mul_f64(0.9).as_millis().max(1);
     let joint = if ask.path.contains('?') { '&' } else { '?' };

@@ -89,8 +89,8 @@ fn waiting_text(config: &Config, missing: &[String]) -> String {
 /// Publishes why the node waits, and logs it when it changes.
 fn say(state: &State, said: &mut String, text: String) {
     if *said != text {
-        tracing::info!("{text}");
         state.update(|p| p.phase = Phase::Waiting(text.clone()));
+        tracing::info!("{text}");
         *said = text;
     }
 }
