@@ -154,8 +154,19 @@ fn every_acknowledged_write_of_a_single_node_was_synced() {
     for i in 0..10 {
         assert_eq!(http(dev.http, "GET", &format!("/v1/kv/k{i}"), b""), (200, "v".to_owned()));
     }
+    // Beside the live node, and after its death.
+    let data = dir.path().join("n1");
+    let data = data.to_str().expect("UTF-8");
+    let report = common::json(&["log", "verify", data, "--json"]);
+    assert_eq!(report["healthy"], true, "{report}");
+    assert!(report["last_index"].as_u64().expect("an index") >= 10, "{report}");
     drop(again);
     dev.stop();
+    let dump = holdfast(&["log", "dump", data, "--json"]);
+    let entries = common::stdout(&dump).matches("\"kind\":\"entry\"").count();
+    assert!(entries >= 10, "{entries} entries");
+    let none = holdfast(&["log", "verify", "/no/such/directory"]);
+    assert_eq!(none.status.code(), Some(3), "{}", stderr(&none));
 }
 
 #[test]

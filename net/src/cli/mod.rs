@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod data;
 mod dev;
+mod logs;
 mod serve;
 mod show;
 
@@ -34,6 +35,9 @@ enum Command {
     /// Get, put, compare-and-set and delete keys
     #[command(subcommand)]
     Kv(data::KvCommand),
+    /// Look into the log of a data directory, read-only
+    #[command(subcommand)]
+    Log(logs::LogCommand),
     /// Put load on a cluster, or check what a load had acknowledged
     Bench(bench::BenchArgs),
 }
@@ -132,6 +136,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Status(args) => runtime(1)?.block_on(show::status(args)),
         Command::Topic(command) => runtime(1)?.block_on(data::topic(command)),
         Command::Kv(command) => runtime(1)?.block_on(data::kv(command)),
+        Command::Log(command) => logs::run(command),
         Command::Bench(args) => runtime(2)?.block_on(bench::run(args)),
     }
 }

@@ -1,0 +1,167 @@
+//! `holdfast log`: looks into a data directory, read-only, safe beside a live node.
+
+use super::show::table;
+use super::{Failure, print_line};
+use clap::Subcommand;
+use holdfast_log::RealDisk;
+use holdfast_log::inspect::{self, RecordInfo, Report};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+#[derive(Subcommand)]
+pub(super) enum LogCommand {
+    /// Print every record
+    Dump {
+        /// A node's data directory
+        dir: PathBuf,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check every checksum, as a start would, and change nothing
+    Verify {
+        /// A node's data directory
+        dir: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(super) fn run(command: LogCommand) -> Result<(), Failure> {
+    match command {
+        LogCommand::Dump { dir, json } => dump(&dir, json),
+        LogCommand::Verify { dir, json } => verify(&dir, json),
+    }
+}
+
+fn open(dir: &Path) -> Result<RealDisk, Failure> {
+    if !dir.join("log").is_dir() {
+        return Err(Failure::environment(format!(
+            "{} holds no log; give a node's data directory, the one with `log` in it",
+            dir.display()
+        )));
+    }
+    RealDisk::open(dir).map_err(|e| Failure::environment(e.to_string()))
+}
+
+fn failed(dir: &Path, e: &dyn std::fmt::Display) -> Failure {
+    Failure::environment(format!("{}: {e}", dir.display()))
+}
+
+fn dump(dir: &Path, json: bool) -> Result<(), Failure> {
+    for record in inspect::records(&open(dir)?).map_err(|e| failed(dir, &e))? {
+        let record = record.map_err(|e| failed(dir, &e))?;
+        print_line(&if json { record_json(&record).to_string() } else { record_text(&record) });
+    }
+    Ok(())
+}
+
+fn record_json(record: &RecordInfo) -> Value {
+    json!({
+        "segment": record.segment,
+        "file": record.file,
+        "offset": record.offset,
+        "kind": record.kind,
+        "term": record.term.0,
+        "index": record.index.0,
+        "len": record.len,
+        "ok": record.ok,
+        "detail": record.detail,
+    })
+}
+
+fn record_text(record: &RecordInfo) -> String {
+    let RecordInfo { file, offset, kind, term, index, len, detail, .. } = record;
+    let mark = if record.ok { ' ' } else { '!' };
+    format!("{mark} {file} {offset:>9} {len:>7} {kind:<9} {term}.{index} {detail}")
+}
+
+fn verify(dir: &Path, json: bool) -> Result<(), Failure> {
+    let report = inspect::verify(&open(dir)?).map_err(|e| failed(dir, &e))?;
+    print_line(&if json { report_json(&report).to_string() } else { report_text(&report) });
+    if report.healthy() {
+        return Ok(());
+    }
+    let fault = report.fault.clone();
+    let broken = report.snapshots.iter().find_map(|s| {
+        s.fault.as_ref().map(|fault| format!("snapshot {} does not verify: {fault}", s.file))
+    });
+    Err(Failure::check(fault.or(broken).unwrap_or_default()))
+}
+
+fn report_json(report: &Report) -> Value {
+    let segments: Vec<_> = report
+        .segments
+        .iter()
+        .map(|s| {
+            json!({
+                "file": s.file, "segment": s.segment, "first": s.first.0, "records": s.records,
+                "entries": s.entries, "end": s.end, "state": s.state,
+            })
+        })
+        .collect();
+    let snapshots: Vec<_> = report
+        .snapshots
+        .iter()
+        .map(|s| {
+            json!({
+                "file": s.file, "term": s.last.term.0, "index": s.last.index.0,
+                "bytes": s.bytes, "fault": s.fault,
+            })
+        })
+        .collect();
+    json!({
+        "format": report.format,
+        "member": report.member.to_string(),
+        "cluster": report.cluster.to_string(),
+        "term": report.term.0,
+        "voted_for": report.voted_for.map(|member| member.to_string()),
+        "last_term": report.last.term.0,
+        "last_index": report.last.index.0,
+        "durable": { "segment": report.durable.0, "offset": report.durable.1 },
+        "segments": segments,
+        "snapshots": snapshots,
+        "healthy": report.healthy(),
+        "fault": report.fault,
+    })
+}
+
+fn report_text(report: &Report) -> String {
+    let mut rows =
+        vec![["FILE", "STATE", "FIRST", "RECORDS", "ENTRIES", "END"].map(str::to_owned).to_vec()];
+    for s in &report.segments {
+        rows.push(vec![
+            s.file.clone(),
+            s.state.to_owned(),
+            s.first.0.to_string(),
+            s.records.to_string(),
+            s.entries.to_string(),
+            s.end.to_string(),
+        ]);
+    }
+    for s in &report.snapshots {
+        let state = if s.fault.is_none() { "ok" } else { "damaged" };
+        let last = s.last.index.0.to_string();
+        let blank = String::from("-");
+        rows.push(vec![
+            s.file.clone(),
+            state.to_owned(),
+            last,
+            blank.clone(),
+            blank,
+            s.bytes.to_string(),
+        ]);
+    }
+    let vote = report.voted_for.map_or("nobody".to_owned(), |member| member.to_string());
+    format!(
+        "member {}, cluster {}, term {}, voted for {vote}\nlast entry {}, proved durable up to segment {} offset {}\n\n{}",
+        report.member,
+        report.cluster,
+        report.term.0,
+        report.last,
+        report.durable.0,
+        report.durable.1,
+        table(&rows)
+    )
+}
