@@ -378,3 +378,20 @@ fn a_restart_serves_nothing_before_the_leader_confirmed_its_log() {
     pass(&mut world, 2 * SECOND);
     assert_eq!(world.status(follower).not_ready, None);
 }
+
+#[test]
+fn a_unique_write_passed_on_to_a_dead_leader_is_passed_on_again_and_takes_effect_once() {
+    let mut world = cluster(3);
+    let leader = world.leader().expect("a leader");
+    write(&mut world, leader, 5);
+    let (asker, before) = (other_than(leader), world.acked.len());
+    world.crash(leader);
+    // Odd values are asked as unique commands; the follower does not know yet that nobody leads.
+    world.ask(asker, Some(2_000_001), 30 * SECOND);
+    pass(&mut world, 2 * SECOND);
+    assert_eq!(world.acked.len(), before + 1, "long before its deadline: {:?}", world.tally);
+    assert!(world.tally.get("forwarded-again") > 0, "{:?}", world.tally);
+    world.start(leader);
+    pass(&mut world, 5 * SECOND);
+    world.check_converged();
+}

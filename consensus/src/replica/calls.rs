@@ -369,7 +369,10 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             .calls
             .waiters
             .iter()
-            .filter(|(_, w)| matches!(w.state, State::Forwarded { to, .. } if to != leader))
+            .filter(|(_, w)| {
+                // A unique one is settled by what is applied, and then passed on again.
+                !w.unique && matches!(w.state, State::Forwarded { to, .. } if to != leader)
+            })
             .map(|(id, _)| *id)
             .collect();
         for id in stale {
