@@ -14,7 +14,7 @@ use holdfast_consensus::event::{Event, RoleKind};
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::invariant::{self, Before};
 use holdfast_consensus::io::{CoreConfig, Effect, Input};
-use holdfast_consensus::message::Message;
+use holdfast_consensus::message::{Message, TransferState};
 use holdfast_consensus::rng::SplitMix64;
 use holdfast_consensus::types::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -232,6 +232,14 @@ impl World {
 
     fn happen(&mut self, what: Happening) {
         match what {
+            Happening::Deliver {
+                to,
+                message: Message::SnapshotAck { transfer, state, .. },
+                ..
+            } => {
+                let ok = state == TransferState::Done;
+                self.step(to, Input::TransferEnded { transfer, ok });
+            }
             Happening::Deliver { from, to, message } => {
                 self.step(to, Input::Message { from, message });
             }
@@ -501,7 +509,7 @@ impl World {
         let members = self.members();
         let id = *self.rng_pick(&members);
         let other = *self.rng_pick(&members);
-        match self.rng.between(0, 12) {
+        match self.rng.between(0, 13) {
             0 | 1 => self.crash(id),
             2 => {
                 self.cut.insert((id, other));
@@ -520,6 +528,7 @@ impl World {
                 let low = self.rng.chance(300);
                 self.step(id, Input::Headroom { low });
             }
+            11 => self.late_snapshot(id, other),
             _ => {
                 for m in &members {
                     if self.rng.chance(700) {
@@ -530,6 +539,16 @@ impl World {
         }
         let after = self.rng.between(0, 2 * self.faults.disturb_every);
         self.schedule(after, Happening::Disturb);
+    }
+
+    /// A snapshot that another member once published arrives late, wherever the log stands now.
+    fn late_snapshot(&mut self, id: MemberId, from: MemberId) {
+        let Some(meta) = self.nodes[&from].stable.snapshot.clone() else { return };
+        let node = self.nodes.get_mut(&id).expect("known");
+        if node.core.is_some() {
+            node.stable.publish(&meta);
+            self.step(id, Input::SnapshotReceived { meta });
+        }
     }
 
     /// Takes a snapshot of what is committed and durable at a node, and compacts up to it.
