@@ -2,7 +2,7 @@
 //!
 //! Log, snapshots and store can each be missing, old or damaged. [`decide`] looks at what was
 //! proved of each and says what to do, in one exhaustive function without side effects; [`start`]
-//! carries it out. A refusal leaves every byte as it was.
+//! carries it out. A refusal leaves every byte of the store as it was.
 //!
 //! | log | store | then |
 //! |---|---|---|
@@ -64,12 +64,12 @@ pub enum Plan {
     Refuse(Refused),
 }
 
-/// Why a start is refused. Nothing was changed.
+/// Why a start is refused. The store was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
     /// Evidence of a lost log (R1).
     #[error(
-        "the store has applied {store}, but the log ends at {log}: the log was lost or replaced by an older one, and this member may have voted or acknowledged what it no longer knows; it must not come back under its old identity. Nothing was changed. Give the node an empty data directory and let it join as a new member, or put the newer log back"
+        "the store has applied {store}, but the log ends at {log}: the log was lost or replaced by an older one, and this member may have voted or acknowledged what it no longer knows; it must not come back under its old identity. The store was not changed. Give the node an empty data directory and let it join as a new member, or put the newer log back"
     )]
     StoreAhead {
         /// Last entry applied.
@@ -79,7 +79,7 @@ pub enum Refused {
     },
     /// Log and store come from different histories.
     #[error(
-        "the store has applied {store}, but the log holds an entry of {log} there: log and store do not belong together. Nothing was changed. Put back the directory that belongs to this node, or give it an empty one and let it join as a new member"
+        "the store has applied {store}, but the log holds an entry of {log} there: log and store do not belong together. The store was not changed. Put back the directory that belongs to this node, or give it an empty one and let it join as a new member"
     )]
     Diverged {
         /// Last entry applied.
@@ -89,7 +89,7 @@ pub enum Refused {
     },
     /// Store and snapshot come from different histories.
     #[error(
-        "the store has applied {store}, and the log agrees, but the published snapshot says {snapshot}: one of them is from another history. Nothing was changed. Remove the file that does not belong to this node, or give it an empty data directory and let it join as a new member"
+        "the store has applied {store}, and the log agrees, but the published snapshot says {snapshot}: one of them is from another history. The store was not changed. Remove the file that does not belong to this node, or give it an empty data directory and let it join as a new member"
     )]
     SnapshotDiverged {
         /// Last entry applied.
@@ -99,7 +99,7 @@ pub enum Refused {
     },
     /// Entries between store and log are nowhere.
     #[error(
-        "the store has applied up to {store}, the log begins at {first}, and no snapshot covers what lies between. Nothing was changed. Put the newest snapshot file back, or give the node an empty data directory and let it join as a new member"
+        "the store has applied up to {store}, the log begins at {first}, and no snapshot covers what lies between. The store was not changed. Put the newest snapshot file back, or give the node an empty data directory and let it join as a new member"
     )]
     Gap {
         /// Last entry applied; zero if none.
@@ -109,7 +109,7 @@ pub enum Refused {
     },
     /// The store is damaged, and nothing is here to rebuild it from.
     #[error(
-        "{why}; the log begins at {first} and no snapshot covers what lies before, so that the store cannot be rebuilt here. Nothing was changed. Put the newest snapshot file back, or give the node an empty data directory and let it join as a new member"
+        "{why}; the log begins at {first} and no snapshot covers what lies before, so that the store cannot be rebuilt here. The store was not changed. Put the newest snapshot file back, or give the node an empty data directory and let it join as a new member"
     )]
     Unrepairable {
         /// What is wrong with the store.
@@ -197,7 +197,7 @@ pub enum StartError {
     /// The directory belongs to no cluster yet: form or join one first.
     #[error("the data directory belongs to no cluster yet")]
     NotFormed,
-    /// The evidence forbids it; every byte is as it was.
+    /// The evidence forbids it; every byte of the store is as it was.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// The store could not be read or opened.
