@@ -100,6 +100,18 @@ fn load<D: Disk>(
         }
         header => header,
     };
+    // A segment has its whole length, durably, before its header is written: a shorter file is no
+    // tail that was never synced. [A file cut short by a tool read as torn, and the member came
+    // back without what it had acknowledged.]
+    if let Ok(head) = &header
+        && bytes < head.bytes
+    {
+        let why = format!(
+            "the file is {bytes} bytes long and was {} when it was made: it became shorter",
+            head.bytes
+        );
+        return Err(damaged(&path, bytes, head.first, head.first, &why));
+    }
     Ok(Loaded { path, file, bytes, header })
 }
 

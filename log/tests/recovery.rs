@@ -97,6 +97,15 @@ fn a_flipped_bit_above_the_proved_position_is_torn_and_cut() {
 }
 
 #[test]
+fn a_segment_that_became_shorter_is_damage_and_no_torn_tail() {
+    let disk = three_batches();
+    let (file, offset) = place(&disk, 3);
+    disk.open(&file, Mode::Write).unwrap().set_len(offset).unwrap();
+    let (_, _, detail) = damaged(&disk);
+    assert!(detail.contains(&file) && detail.contains("became shorter"), "{detail}");
+}
+
+#[test]
 fn a_watermark_proves_the_newest_batch() {
     let disk = MemDisk::new();
     let mut log = open(&disk).unwrap();
