@@ -1,0 +1,68 @@
+//! The commands, one file for each, and what they share.
+
+pub(crate) mod replay;
+pub(crate) mod run;
+
+use holdfast_sim::profile::{PROFILES, Profile};
+use std::io::Write;
+use std::ops::Range;
+use std::process::ExitCode;
+
+/// Exit status of a check that failed.
+pub(crate) const FAILED: u8 = 1;
+/// Exit status if the environment does not do its part (a file, standard output).
+pub(crate) const ENVIRONMENT: u8 = 3;
+
+/// Reads `A..B` (half open) or one seed.
+pub(crate) fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
+    let number = |part: &str| part.parse::<u64>().map_err(|e| format!("{part:?}: {e}"));
+    match text.split_once("..") {
+        Some((low, high)) => {
+            let seeds = number(low)?..number(high)?;
+            match seeds.is_empty() {
+                true => Err(format!("{text} holds no seed; write A..B with A below B")),
+                false => Ok(seeds),
+            }
+        }
+        None => number(text).map(|seed| seed..seed.saturating_add(1)),
+    }
+}
+
+/// Reads the name of a profile.
+pub(crate) fn parse_profile(name: &str) -> Result<Profile, String> {
+    Profile::named(name).ok_or_else(|| format!("profiles are {}", PROFILES.join(", ")))
+}
+
+/// The flag that names a profile, as it is written behind a command.
+pub(crate) fn flag(profile: Profile) -> &'static str {
+    match profile {
+        Profile::Default => "",
+        Profile::Calm => " --profile calm",
+        Profile::Load => " --profile load",
+    }
+}
+
+/// Microseconds as seconds, for people.
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+pub(crate) fn seconds(micros: u64) -> f64 {
+    micros as f64 / 1e6
+}
+
+/// Writes to standard output, or reports why not.
+pub(crate) fn print(text: &str) -> Result<(), ExitCode> {
+    std::io::stdout().write_all(text.as_bytes()).map_err(|e| {
+        eprintln!("standard output: {e}");
+        ExitCode::from(ENVIRONMENT)
+    })
+}
+
+/// Writes a file (`-` for standard output), or reports why not.
+pub(crate) fn write_file(path: &str, text: &str) -> Result<(), ExitCode> {
+    if path == "-" {
+        return print(text);
+    }
+    std::fs::write(path, text).map_err(|e| {
+        eprintln!("{path}: {e}");
+        ExitCode::from(ENVIRONMENT)
+    })
+}

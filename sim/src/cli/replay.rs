@@ -1,0 +1,49 @@
+//! `replay`: one seed again.
+
+use super::{FAILED, parse_profile, seconds, write_file};
+use clap::Args;
+use holdfast_sim::campaign;
+use holdfast_sim::profile::Profile;
+use std::process::ExitCode;
+
+/// Run one seed again.
+#[derive(Args)]
+pub(crate) struct Replay {
+    /// The seed.
+    seed: u64,
+    /// What the world is made of.
+    #[arg(long, default_value = "default", value_parser = parse_profile)]
+    profile: Profile,
+    /// Write one aligned line for each transition to this file (`-` for standard output).
+    #[arg(long)]
+    trace: Option<String>,
+}
+
+impl Replay {
+    pub(crate) fn execute(self) -> ExitCode {
+        let Self { seed, profile, trace } = self;
+        let run = campaign::run_seed(seed, profile, trace.is_some());
+        if let Some(path) = trace
+            && let Err(code) = write_file(&path, &(run.trace.join("\n") + "\n"))
+        {
+            return code;
+        }
+        println!(
+            "seed {seed}: {} events, {} acknowledged, {:.3} virtual seconds, hash {:016x}",
+            run.summary.events,
+            run.summary.acked,
+            seconds(run.summary.virtual_micros),
+            run.summary.hash
+        );
+        match run.violation {
+            Some(violation) => {
+                println!("FAILED {violation}");
+                ExitCode::from(FAILED)
+            }
+            None => {
+                println!("every property held");
+                ExitCode::SUCCESS
+            }
+        }
+    }
+}
