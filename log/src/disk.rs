@@ -24,7 +24,9 @@ pub trait Disk: Clone + Send + Sync + Debug + 'static {
     /// # Errors
     /// `NotFound`, or what the system says.
     fn list(&self, dir: &str) -> io::Result<Vec<String>>;
-    /// Renames a file, replacing what stands at `to`. Durable after [`Disk::sync_dir`].
+    /// Renames a file, replacing the file that stands at `to`; or a directory with everything
+    /// beneath it, to a name that must be free. One operation: a crash keeps or undoes it whole.
+    /// Durable after [`Disk::sync_dir`] of both parents.
     ///
     /// # Errors
     /// What the system says.
@@ -39,6 +41,16 @@ pub trait Disk: Clone + Send + Sync + Debug + 'static {
     /// # Errors
     /// What the system says.
     fn make_dir(&self, path: &str) -> io::Result<()>;
+    /// True if a directory stands at the path, false if a file does.
+    ///
+    /// # Errors
+    /// `NotFound` if nothing does, or what the system says.
+    fn is_dir(&self, path: &str) -> io::Result<bool>;
+    /// Removes an empty directory. Durable after syncing its parent.
+    ///
+    /// # Errors
+    /// `DirectoryNotEmpty`, or what the system says.
+    fn remove_dir(&self, path: &str) -> io::Result<()>;
     /// Makes creations, renames and removals in a directory durable.
     ///
     /// # Errors

@@ -124,6 +124,11 @@ impl Disk for RealDisk {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let (from, to) = (self.path(from)?, self.path(to)?);
+        // The system would let a directory replace an empty one; the seam asks for a free name.
+        if from.is_dir() && to.exists() {
+            let why = io::Error::from(io::ErrorKind::AlreadyExists);
+            return Err(named("rename a directory to", &to, &why));
+        }
         fs::rename(&from, &to).map_err(|e| named("rename", &from, &e))
     }
 
@@ -138,6 +143,17 @@ impl Disk for RealDisk {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
             result => result.map_err(|e| named("create directory", &path, &e)),
         }
+    }
+
+    fn is_dir(&self, path: &str) -> io::Result<bool> {
+        let path = self.path(path)?;
+        let meta = fs::symlink_metadata(&path).map_err(|e| named("look at", &path, &e))?;
+        Ok(meta.is_dir())
+    }
+
+    fn remove_dir(&self, path: &str) -> io::Result<()> {
+        let path = self.path(path)?;
+        fs::remove_dir(&path).map_err(|e| named("remove directory", &path, &e))
     }
 
     fn sync_dir(&self, path: &str) -> io::Result<()> {

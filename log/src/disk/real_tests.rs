@@ -68,6 +68,24 @@ fn a_mapped_file_is_not_shrunk() {
 }
 
 #[test]
+fn a_directory_is_renamed_whole_to_a_free_name_and_removed_when_it_is_empty() {
+    let (_dir, disk) = scratch();
+    disk.make_dir("d").unwrap();
+    disk.make_dir("e").unwrap();
+    disk.open("d/a", Mode::CreateNew).unwrap();
+    let taken = disk.rename("d", "e").unwrap_err();
+    assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+    disk.rename("d", "e/f").unwrap();
+    assert_eq!((disk.is_dir("e/f").unwrap(), disk.is_dir("e/f/a").unwrap()), (true, false));
+    assert_eq!(disk.is_dir("d").unwrap_err().kind(), io::ErrorKind::NotFound);
+    let full = disk.remove_dir("e/f").unwrap_err();
+    assert_eq!(full.kind(), io::ErrorKind::DirectoryNotEmpty);
+    disk.unlink("e/f/a").unwrap();
+    disk.remove_dir("e/f").unwrap();
+    assert!(disk.list("e").unwrap().is_empty());
+}
+
+#[test]
 fn a_lock_excludes_the_second_and_ends_with_its_guard() {
     let (_dir, disk) = scratch();
     let guard = disk.lock("lock").unwrap();

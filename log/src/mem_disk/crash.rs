@@ -1,7 +1,8 @@
 //! What is left of a disk after a power loss.
 
 use super::SECTOR;
-use super::image::{File, Image, NameOp, Node, copy_sector, parent};
+use super::image::{File, Image, Node, copy_sector, parent};
+use super::names::{NameOp, builds_on, replay};
 use holdfast_consensus::rng::SplitMix64;
 use std::collections::BTreeMap;
 
@@ -111,9 +112,8 @@ impl PowerLoss for RandomLoss {
 /// The image that the next process finds.
 pub(super) fn survive(image: &Image, loss: &mut dyn PowerLoss) -> Image {
     let mut names = image.durable_names.clone();
-    for op in kept(&image.pending, loss) {
-        op.apply(&mut names);
-    }
+    // What is not kept is lost for good.
+    drop(replay(&image.pending, &kept(&image.pending, loss), &mut names));
     // What stands in a directory that does not exist is gone.
     let all: Vec<String> = names.keys().cloned().collect();
     for path in all {
@@ -145,18 +145,14 @@ pub(super) fn survive(image: &Image, loss: &mut dyn PowerLoss) -> Image {
     survivor
 }
 
-fn kept<'a>(pending: &'a [NameOp], loss: &mut dyn PowerLoss) -> Vec<&'a NameOp> {
+/// Which of the pending operations reached the medium.
+fn kept(pending: &[NameOp], loss: &mut dyn PowerLoss) -> Vec<bool> {
     let mut fates: Vec<bool> = Vec::new();
     for (at, op) in pending.iter().enumerate() {
-        let stands = (0..at).all(|earlier| fates[earlier] || !op.builds_on(&pending[earlier]));
-        let what = match op {
-            NameOp::Create(path, _) => format!("create {path}"),
-            NameOp::Unlink(path) => format!("unlink {path}"),
-            NameOp::Rename(from, to) => format!("rename {from} {to}"),
-        };
-        fates.push(stands && loss.name(&what));
+        let stands = (0..at).all(|earlier| fates[earlier] || !builds_on(pending, at, earlier));
+        fates.push(stands && loss.name(&op.describe()));
     }
-    pending.iter().zip(fates).filter_map(|(op, kept)| kept.then_some(op)).collect()
+    fates
 }
 
 fn survive_file(path: &str, file: &File, loss: &mut dyn PowerLoss) -> File {

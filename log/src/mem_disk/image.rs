@@ -1,5 +1,6 @@
 //! The bytes and names of a disk, what of them is durable, and what is pending.
 
+use super::names::{self, NameOp};
 use super::{DiskCounts, Op, OpCounts, SECTOR};
 use crate::disk::Mode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,45 +92,6 @@ pub(super) fn copy_sector(bytes: &[u8], sector: usize, into: &mut [u8; SECTOR]) 
     let to = (from + SECTOR).min(bytes.len());
     into.fill(0);
     into[..to - from].copy_from_slice(&bytes[from..to]);
-}
-
-/// A change of names that its directory has not been synced for.
-#[derive(Clone, Debug)]
-pub(super) enum NameOp {
-    Create(String, Node),
-    Unlink(String),
-    Rename(String, String),
-}
-
-impl NameOp {
-    /// The names it changes.
-    pub(super) fn names(&self) -> [&str; 2] {
-        match self {
-            Self::Create(path, _) | Self::Unlink(path) => [path, path],
-            Self::Rename(from, to) => [from, to],
-        }
-    }
-
-    pub(super) fn builds_on(&self, earlier: &Self) -> bool {
-        let theirs = earlier.names();
-        self.names().iter().any(|name| theirs.contains(name))
-    }
-
-    pub(super) fn apply(&self, names: &mut BTreeMap<String, Node>) {
-        match self {
-            Self::Create(path, node) => {
-                names.insert(path.clone(), *node);
-            }
-            Self::Unlink(path) => {
-                names.remove(path);
-            }
-            Self::Rename(from, to) => {
-                if let Some(node) = names.remove(from) {
-                    names.insert(to.clone(), node);
-                }
-            }
-        }
-    }
 }
 
 /// Everything about a disk.
@@ -377,6 +339,9 @@ impl Image {
 
     pub(super) fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
         self.alive()?;
+        if self.names.get(from) == Some(&Node::Dir) {
+            return self.rename_dir(from, to);
+        }
         let ino = self.file_at(from)?;
         self.check_dir(parent(to))?;
         if self.names.get(to) == Some(&Node::Dir) {
@@ -391,6 +356,43 @@ impl Image {
             self.release(replaced);
         }
         self.pending.push(NameOp::Rename(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    fn rename_dir(&mut self, from: &str, to: &str) -> io::Result<()> {
+        self.check_dir(parent(to))?;
+        if to.strip_prefix(from).is_some_and(|rest| rest.starts_with('/')) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{from} into itself")));
+        }
+        if self.names.contains_key(to) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, to.to_owned()));
+        }
+        self.mutate(Op::Rename, |_| from.to_owned(), mix(hash_path(from), hash_path(to)))?;
+        names::move_names(&mut self.names, from, to);
+        self.pending.push(NameOp::Move(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    pub(super) fn is_dir(&self, path: &str) -> io::Result<bool> {
+        self.alive()?;
+        match self.names.get(path) {
+            Some(Node::Dir) => Ok(true),
+            Some(Node::File(_)) => Ok(false),
+            None if path.is_empty() => Ok(true),
+            None => Err(not_found(path)),
+        }
+    }
+
+    pub(super) fn remove_dir(&mut self, path: &str) -> io::Result<()> {
+        if !self.is_dir(path)? || path.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, path.to_owned()));
+        }
+        if !self.list(path)?.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, path.to_owned()));
+        }
+        self.mutate(Op::RemoveDir, |_| path.to_owned(), hash_path(path))?;
+        self.names.remove(path);
+        self.pending.push(NameOp::RemoveDir(path.to_owned()));
         Ok(())
     }
 
@@ -425,33 +427,25 @@ impl Image {
         self.alive()?;
         self.check_dir(dir)?;
         self.mutate(Op::SyncDir, |_| dir.to_owned(), hash_path(dir))?;
-        let mut done: Vec<bool> = self
-            .pending
-            .iter()
-            .map(|op| op.names().iter().any(|name| parent(name) == dir))
-            .collect();
+        let pending = std::mem::take(&mut self.pending);
+        let mut done: Vec<bool> =
+            (0..pending.len()).map(|at| names::changes(&pending, at, dir)).collect();
         // A rename between directories takes along what it builds on.
         for later in (0..done.len()).rev() {
             for earlier in 0..later {
-                if done[later] && self.pending[later].builds_on(&self.pending[earlier]) {
+                if done[later] && names::builds_on(&pending, later, earlier) {
                     done[earlier] = true;
                 }
             }
         }
         let mut freed = Vec::new();
-        let mut rest = Vec::new();
-        for (op, done) in std::mem::take(&mut self.pending).into_iter().zip(done) {
-            if !done {
-                rest.push(op);
-                continue;
-            }
+        for (op, _) in pending.iter().zip(&done).filter(|(_, done)| **done) {
             freed.extend(op.names().iter().filter_map(|name| self.durable_names.get(*name)));
-            if let NameOp::Create(_, node) = &op {
+            if let NameOp::Create(_, node) = op {
                 freed.push(*node);
             }
-            op.apply(&mut self.durable_names);
         }
-        self.pending = rest;
+        self.pending = names::replay(&pending, &done, &mut self.durable_names);
         for node in freed {
             if let Node::File(ino) = node {
                 self.collect(ino);

@@ -7,7 +7,8 @@
 //!   last synced may come back as garbage too. The length of a file is the synced one or the
 //!   newest. Each creation, removal and rename since the last sync of its directory is kept or
 //!   undone for itself; one that builds on an undone operation on the same name is undone with it,
-//!   and a rename is never half done.
+//!   and a rename is never half done: that of a directory moves everything beneath it or nothing.
+//!   What was synced inside a directory stays with the directory, wherever it is found.
 //! - **Process kill** ([`MemDisk::kill`]): all written bytes stay (the page cache survives), what
 //!   was unsynced is still unsynced.
 //! - **Fuse** ([`MemDisk::set_fuse`]): after n more mutating operations everything fails with an
@@ -26,7 +27,10 @@
 //! after `fsync` of the directory.
 
 mod crash;
+#[cfg(test)]
+mod dir_tests;
 mod image;
+mod names;
 #[cfg(test)]
 mod tests;
 
@@ -64,6 +68,8 @@ pub enum Op {
     Unlink,
     /// A sync of a directory.
     SyncDir,
+    /// A removal of a directory.
+    RemoveDir,
 }
 
 /// Operations on one class of files.
@@ -215,6 +221,14 @@ impl Disk for MemDisk {
 
     fn make_dir(&self, path: &str) -> io::Result<()> {
         self.image().make_dir(path)
+    }
+
+    fn is_dir(&self, path: &str) -> io::Result<bool> {
+        self.image().is_dir(path)
+    }
+
+    fn remove_dir(&self, path: &str) -> io::Result<()> {
+        self.image().remove_dir(path)
     }
 
     fn sync_dir(&self, path: &str) -> io::Result<()> {
