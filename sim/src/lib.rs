@@ -9,7 +9,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`choices`], [`profile`] | chance from named streams; what a run is made of |
-//! | [`world`] | nodes, network, processes, clients, nemesis |
+//! | [`world`] | nodes, network, processes, clients, nemesis; [`world::script`]: worlds that a program drives |
 //! | [`check`] | the properties, one file for each |
 //! | [`campaign`] | many seeds, on several threads |
 #![forbid(unsafe_code)]

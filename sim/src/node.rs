@@ -14,7 +14,7 @@ use holdfast_consensus::{ClusterId, Index, MemberId, Micros};
 use holdfast_fsm::start::{Started, start};
 use holdfast_fsm::{Metastore, StoreOptions, View};
 use holdfast_log::{Home, HomeOptions, Log, LogOptions, MemDisk};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The log under test.
 pub type TheLog = Log<MemDisk>;
@@ -98,8 +98,14 @@ pub struct Node {
     pub state: State,
     /// Number of the process: events of earlier ones are void.
     pub life: u64,
-    /// The process stands still until then.
-    pub paused_until: Micros,
+    /// The process stands still.
+    pub paused: bool,
+    /// Number of the pause: an end that was planned for an earlier one is void.
+    pub pause: u64,
+    /// Lanes whose work does not end before somebody lets it.
+    pub stuck: BTreeSet<Lane>,
+    /// Nothing starts it until somebody says so.
+    pub kept_down: bool,
     /// The disk is slow until then.
     pub stalled_until: Micros,
     /// Crash after this many more effects, and how.
@@ -140,7 +146,10 @@ impl Node {
             clock,
             state: State::Down,
             life: 0,
-            paused_until: 0,
+            paused: false,
+            pause: 0,
+            stuck: BTreeSet::new(),
+            kept_down: false,
             stalled_until: 0,
             effect_plan: None,
             fuse_plan: None,

@@ -49,6 +49,12 @@ impl<E> Queue<E> {
         self.heap.push(Slot { at, order: self.order, event });
     }
 
+    /// The time of the next event.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Micros> {
+        self.heap.peek().map(|slot| slot.at)
+    }
+
     /// Takes the next event.
     pub fn pop(&mut self) -> Option<(Micros, E)> {
         self.heap.pop().map(|slot| (slot.at, slot.event))

@@ -121,6 +121,18 @@ impl MemDisk {
         self.image().files()
     }
 
+    /// The disk after somebody changed its content while nothing ran: these files and no other,
+    /// all durable. Counts, hash and budget go on. Every handle and lock of this one is dead.
+    #[must_use]
+    pub fn with_files(&self, files: BTreeMap<String, Vec<u8>>) -> Self {
+        let mut image = self.image();
+        let mut after = Image::from_files(files);
+        (after.counts, after.hash) = (image.counts, image.hash);
+        (after.budget, after.next_ino) = (image.budget, after.next_ino.max(image.next_ino));
+        image.kill();
+        Self { image: Arc::new(Mutex::new(after)) }
+    }
+
     /// After `left` more mutating operations every operation fails and nothing changes any more;
     /// `None` takes the fuse out.
     pub fn set_fuse(&self, left: Option<u64>) {

@@ -108,7 +108,7 @@ impl World {
         self.clients.all[client].ticket = Some((ticket, node));
         let give_up = self.now + patience + 4_000_000;
         self.queue.push(give_up, Event::GiveUp { client, ticket });
-        if self.paused(node).is_some() {
+        if self.nodes[node].paused {
             // The kernel accepts the connection; nobody ever answers on it.
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl World {
         self.hash.fold(ticket.0);
         self.note(Some(node), || format!("answers {ticket} {}", crate::trace::outcome(&outcome)));
         let holder = self.clients.all.iter().position(|c| c.ticket.is_some_and(|t| t.0 == ticket));
-        let Some(client) = holder else { return Ok(()) };
+        let Some(client) = holder else { return self.script_answered(node, ticket, outcome) };
         match outcome {
             Outcome::Committed { at, result } => self.committed_answer(client, node, at, result),
             Outcome::Ready { applied, age } => {
@@ -292,7 +292,7 @@ impl World {
 
     /// Reads on a node; `false` if the client shall wait because the process is paused.
     fn local_read(&mut self, client: usize, node: usize) -> Result<bool, Violation> {
-        if self.paused(node).is_some() {
+        if self.nodes[node].paused {
             self.later(client, 50_000);
             return Ok(false);
         }

@@ -31,7 +31,7 @@ impl World {
             return Ok(());
         }
         let blocked = self.network.is_cut(a, b) || self.network.is_cut(b, a);
-        let paused = self.paused(a).is_some() || self.paused(b).is_some();
+        let paused = self.nodes[a].paused || self.nodes[b].paused;
         let hellos = (self.nodes[a].hello(), self.nodes[b].hello());
         let (false, false, (Some(of_a), Some(of_b))) = (blocked, paused, hellos) else {
             self.dial(a, b, 200_000);

@@ -58,7 +58,7 @@ impl World {
     }
 
     /// One line about every node and every client that is not done.
-    fn who_waits(&self) -> String {
+    pub(super) fn who_waits(&self) -> String {
         let mut lines = vec![format!("committed {}", self.suite.committed.last())];
         for (n, node) in self.nodes.iter().enumerate() {
             let what = match (&node.state, node.process()) {

@@ -11,6 +11,7 @@ mod finish;
 mod nemesis;
 mod network;
 mod processes;
+pub mod script;
 mod suite;
 
 use crate::check::progress::Progress;
@@ -46,6 +47,7 @@ enum Event {
     Connect { nodes: [usize; 2], lives: [u64; 2] },
     Act { client: usize, turn: u64 },
     GiveUp { client: usize, ticket: Ticket },
+    Resume { node: usize, life: u64, pause: u64 },
     Nemesis,
     Uncut { cut: u64 },
     Space { node: usize },
@@ -122,6 +124,9 @@ pub struct World {
     next_ticket: u64,
     next_cut: u64,
     cuts: BTreeMap<u64, Vec<(usize, usize)>>,
+    /// By node: what happened to a process that stands still, in order.
+    held: Vec<Vec<Event>>,
+    scripted: script::Calls,
 }
 
 impl World {
@@ -130,7 +135,11 @@ impl World {
     pub fn new(seed: u64, profile: Profile, trace: Trace) -> Self {
         let mut choices = Choices::new(seed);
         let setup = Setup::draw(profile, &mut choices);
-        let names: Vec<String> = (1..=setup.nodes).map(|n| format!("n{n}")).collect();
+        let names = (1..=setup.nodes).map(|n| format!("n{n}")).collect();
+        Self::build(choices, names, setup, trace)
+    }
+
+    fn build(mut choices: Choices, names: Vec<String>, setup: Setup, trace: Trace) -> Self {
         let nodes = names
             .iter()
             .map(|name| Node::new(name.clone(), draw_clock(&mut choices, &setup)))
@@ -156,6 +165,8 @@ impl World {
             next_ticket: 0,
             next_cut: 0,
             cuts: BTreeMap::new(),
+            held: std::iter::repeat_with(Vec::new).take(setup.nodes).collect(),
+            scripted: script::Calls::default(),
             setup,
         }
     }
@@ -166,16 +177,26 @@ impl World {
     /// The property that did not hold.
     pub fn run(&mut self) -> Verdict {
         self.begin();
+        self.run_to_end()
+    }
+
+    fn run_to_end(&mut self) -> Verdict {
         while self.phase != Phase::Done {
-            let Some((at, event)) = self.queue.pop() else {
+            if !self.advance()? {
                 return Err(Violation::new("progress", "no event is left and nobody is done"));
-            };
-            self.now = self.now.max(at);
-            self.summary.events += 1;
-            self.hash.fold(self.now);
-            self.handle(event)?;
+            }
         }
         Ok(())
+    }
+
+    /// Handles the next event; `false` if there is none.
+    fn advance(&mut self) -> Result<bool, Violation> {
+        let Some((at, event)) = self.queue.pop() else { return Ok(false) };
+        self.now = self.now.max(at);
+        self.summary.events += 1;
+        self.hash.fold(self.now);
+        self.handle(event)?;
+        Ok(true)
     }
 
     /// The settings of the run.
@@ -242,6 +263,12 @@ impl World {
                 self.give_up(client, ticket);
                 Ok(())
             }
+            Event::Resume { node, life, pause } => {
+                if self.lives(node, life) && self.nodes[node].pause == pause {
+                    self.resume(node);
+                }
+                Ok(())
+            }
             Event::Nemesis => self.nemesis(),
             Event::Uncut { cut } => {
                 self.uncut(cut);
@@ -265,12 +292,6 @@ impl World {
     /// True if the process of this life still runs.
     fn lives(&self, node: usize, life: u64) -> bool {
         self.nodes[node].life == life && self.nodes[node].is_running()
-    }
-
-    /// The time at which a paused process sees what happens now, if it is paused.
-    fn paused(&self, node: usize) -> Option<Micros> {
-        let until = self.nodes[node].paused_until;
-        (until > self.now).then_some(until)
     }
 
     fn committed(&self) -> Index {

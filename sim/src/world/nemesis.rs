@@ -22,7 +22,8 @@ impl World {
         let node = self.choices.pick(PROCESS, self.nodes.len());
         let power = self.choices.chance(PROCESS, 500);
         let running = self.nodes[node].is_running();
-        self.note(None, || format!("nemesis: {kind:?} n{}", node + 1));
+        let name = self.names[node].clone();
+        self.note(None, || format!("nemesis: {kind:?} {name}"));
         match kind {
             FaultKind::PowerLoss if running => self.crash(node, true),
             FaultKind::Kill if running => self.crash(node, false),
@@ -46,7 +47,9 @@ impl World {
             FaultKind::Pause if running => {
                 self.faults.count(Fault::Paused);
                 let span = self.choices.wait(PROCESS, 400_000);
-                self.nodes[node].paused_until = self.now + span;
+                self.pause(node);
+                let (life, pause) = (self.nodes[node].life, self.nodes[node].pause);
+                self.queue.push(self.now + span, Event::Resume { node, life, pause });
             }
             FaultKind::Stall => {
                 self.faults.count(Fault::Stalled);
@@ -118,7 +121,7 @@ impl World {
     fn transfer(&mut self, node: usize) -> Verdict {
         let to = self.nodes[self.choices.pick(PROCESS, self.nodes.len())].member;
         let Some(_) = self.nodes[node].process() else { return Ok(()) };
-        if self.paused(node).is_some() || to.0 == 0 {
+        if self.nodes[node].paused || to.0 == 0 {
             return Ok(());
         }
         self.faults.count(Fault::Transfer);
@@ -126,6 +129,12 @@ impl World {
         let deadline = self.nodes[node].clock.show(self.now) + 500_000;
         let (ticket, call) = (Ticket(self.next_ticket), Call::Transfer { to });
         self.step(node, ReplicaInput::Call { ticket, call, deadline })
+    }
+
+    /// Takes back every cut, whoever made it.
+    pub(super) fn heal_links(&mut self) {
+        self.cuts.clear();
+        self.network.mend_all();
     }
 
     /// Ends every fault: what is down starts, what is cut or paused goes on.
@@ -137,10 +146,12 @@ impl World {
         }
         for node in 0..self.nodes.len() {
             let now = self.now;
+            self.resume(node);
+            self.nodes[node].stuck.clear();
+            self.release(node);
             let n = &mut self.nodes[node];
             n.effect_plan = None;
             n.stalled_until = 0;
-            n.paused_until = n.paused_until.min(now);
             n.disk.clear_failures();
             n.disk.set_budget(None);
             if n.fuse_plan.take().is_some() {

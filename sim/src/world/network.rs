@@ -48,6 +48,10 @@ impl Network {
         self.cuts[from][to] = self.cuts[from][to].saturating_sub(1);
     }
 
+    pub(super) fn mend_all(&mut self) {
+        self.cuts.iter_mut().for_each(|row| row.fill(0));
+    }
+
     pub(super) fn is_connected(&self, a: usize, b: usize) -> bool {
         self.connected[a][b]
     }
@@ -73,10 +77,10 @@ impl World {
         let Some(&target) = self.members.get(&to) else {
             return Err(Violation::new("membership", format!("a message goes to unknown {to}")));
         };
-        self.note(Some(from), || {
-            let name = format!("n{}", target + 1);
-            format!("-> {name} {}", crate::trace::message(&message))
-        });
+        if self.trace.is_on() {
+            let what = format!("-> {} {}", self.names[target], crate::trace::message(&message));
+            self.note(Some(from), || what);
+        }
         if !self.network.is_connected(from, target) {
             return Ok(());
         }
@@ -137,8 +141,8 @@ impl World {
         if !self.lives(to, life) {
             return Ok(());
         }
-        if let Some(until) = self.paused(to) {
-            self.queue.push(until, Event::Deliver { to, life, from, message });
+        if self.nodes[to].paused {
+            self.held[to].push(Event::Deliver { to, life, from, message });
             return Ok(());
         }
         self.hash.fold(from.0);
@@ -147,7 +151,7 @@ impl World {
     }
 
     pub(super) fn peer_reset(&mut self, node: usize, life: u64, peer: MemberId) -> Verdict {
-        if !self.lives(node, life) || self.paused(node).is_some() {
+        if !self.lives(node, life) || self.nodes[node].paused {
             return Ok(());
         }
         self.step(node, ReplicaInput::PeerReset(peer))

@@ -67,7 +67,8 @@ impl PowerLoss for Loss<'_> {
 
 impl World {
     pub(super) fn start(&mut self, node: usize, life: u64) -> Verdict {
-        if self.nodes[node].life != life || self.nodes[node].is_running() {
+        let n = &self.nodes[node];
+        if n.life != life || n.is_running() || n.kept_down {
             return Ok(());
         }
         let fused = self.phase == Phase::Active
@@ -204,8 +205,10 @@ impl World {
         n.wake_at = None;
         n.effect_plan = None;
         n.fuse_plan = None;
-        n.paused_until = 0;
-        let life = n.life;
+        n.paused = false;
+        n.stuck.clear();
+        let (life, kept_down) = (n.life, n.kept_down);
+        self.held[node].clear();
         for peer in 0..self.nodes.len() {
             if peer == node {
                 continue;
@@ -213,8 +216,7 @@ impl World {
             let was = self.network.is_connected(node, peer);
             self.network.set_connected(node, peer, false);
             if let State::Forming(waiting) = &mut self.nodes[peer].state {
-                let gone = format!("n{}", node + 1);
-                waiting.1.gone(&gone);
+                waiting.1.gone(&self.names[node]);
             }
             if was && !power && self.choices.chance(Stream::Network, 500) {
                 let at = self.now + self.setup.delay;
@@ -222,18 +224,43 @@ impl World {
                 self.queue.push(at, Event::Reset { node: peer, life, peer: member });
             }
         }
+        if kept_down {
+            return;
+        }
         let mean = if self.phase == Phase::Active { 600_000 } else { 20_000 };
         let down = self.choices.wait(Stream::Process, mean);
         self.queue.push(self.now + down, Event::Start { node, life });
+    }
+
+    /// The process stands still: what happens to it happens when it goes on.
+    pub(super) fn pause(&mut self, node: usize) {
+        self.nodes[node].paused = true;
+        self.nodes[node].pause += 1;
+        self.note(Some(node), || "stands still".to_owned());
+    }
+
+    /// The process goes on, and everything that waited for it happens, in order.
+    pub(super) fn resume(&mut self, node: usize) {
+        if !std::mem::take(&mut self.nodes[node].paused) {
+            return;
+        }
+        self.note(Some(node), || "goes on".to_owned());
+        self.release(node);
+    }
+
+    /// What was held back for a process happens now; what is still stuck is held again.
+    pub(super) fn release(&mut self, node: usize) {
+        for event in std::mem::take(&mut self.held[node]) {
+            self.queue.push(self.now, event);
+        }
     }
 
     pub(super) fn wake(&mut self, node: usize, life: u64, at: u64) -> Verdict {
         if !self.lives(node, life) || self.nodes[node].wake_at != Some(at) {
             return Ok(());
         }
-        if let Some(until) = self.paused(node) {
-            self.nodes[node].wake_at = Some(until);
-            self.queue.push(until, Event::Wake { node, life, at: until });
+        if self.nodes[node].paused {
+            self.held[node].push(Event::Wake { node, life, at });
             return Ok(());
         }
         self.nodes[node].wake_at = None;
@@ -259,8 +286,8 @@ impl World {
         if !self.lives(node, life) {
             return Ok(());
         }
-        if let Some(until) = self.paused(node) {
-            self.queue.push(until, Event::JobEnd { node, life, lane });
+        if self.nodes[node].paused || self.nodes[node].stuck.contains(&lane) {
+            self.held[node].push(Event::JobEnd { node, life, lane });
             return Ok(());
         }
         let Some(process) = self.nodes[node].process_mut() else { return Ok(()) };
