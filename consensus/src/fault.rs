@@ -28,9 +28,15 @@ pub enum Refusal {
     /// Leadership or log position was lost while the call was under way.
     #[error("leadership was lost while the call was under way")]
     LostLeadership,
-    /// The command exceeds the largest entry.
+    /// The command exceeds the largest entry, or the question the largest question.
     #[error("the command is larger than an entry may be")]
     TooLarge,
+    /// The leader proved itself, but its state does not answer the question.
+    #[error("the leader cannot answer the question from its state now")]
+    NoAnswer,
+    /// Leadership can only be handed to a voter.
+    #[error("the member that was to take over is not a voter")]
+    NotVoter,
 }
 
 /// A fault of the log.

@@ -37,6 +37,8 @@ pub enum Lane {
     Ship(MemberId),
     /// Writes a received snapshot file, and restores a store from one.
     Receive,
+    /// Answers questions from the state.
+    Answer,
 }
 
 /// Writer of a log's snapshots.
@@ -372,6 +374,13 @@ pub enum SideJob<L: LogStore, M: StateMachine> {
         /// The store to fill.
         sink: M::Restore,
     },
+    /// Answer questions about the state; the leader has proved itself for each of them.
+    Answer {
+        /// Where to read.
+        view: M::View,
+        /// The questions, each with the name of its waiter.
+        questions: Vec<(u64, Bytes)>,
+    },
 }
 
 /// What one step of a side job achieved; what has to go on comes back in it.
@@ -395,6 +404,9 @@ pub enum SideDone<L: LogStore, M: StateMachine> {
     Receiving(SnapWriter<L>),
     /// The second store is complete.
     Restored(M::Restore),
+    /// Questions were answered: the answers with the index that each was read at, or `None` for
+    /// "unknown".
+    Answered(Vec<(u64, Option<(Index, Bytes)>)>),
     /// The step failed.
     Failed(StoreFault),
 }
@@ -410,6 +422,7 @@ impl<L: LogStore, M: StateMachine> SideJob<L, M> {
             Self::ReceiveBegin { .. } | Self::Receive { .. } => "receive",
             Self::Publish { .. } => "publish",
             Self::RestoreBegin { .. } | Self::Restore { .. } => "restore-copy",
+            Self::Answer { .. } => "answer",
         }
     }
 
@@ -470,6 +483,10 @@ impl<L: LogStore, M: StateMachine> SideJob<L, M> {
                 }
                 None => SideDone::Restored(sink),
             },
+            Self::Answer { view, questions } => {
+                let answer = |(id, question)| (id, M::confirm(&view, &question));
+                SideDone::Answered(questions.into_iter().map(answer).collect())
+            }
         })
     }
 }
@@ -504,10 +521,25 @@ pub enum Call {
     /// Confirmed leadership now, and this replica has applied everything committed before the
     /// call. Answered with [`Outcome::Ready`] of age 0. Never writes to the log.
     Barrier,
-    /// Hand leadership to a voter.
+    /// Hand leadership to a voter; refused at once ([`Refusal::NotVoter`]) for any other member.
+    ///
+    /// [`Refusal::NotVoter`]: crate::fault::Refusal::NotVoter
     Transfer {
         /// The voter.
         to: MemberId,
+    },
+    /// A question about the replicated state that only a proven leader may answer
+    /// ([`Confirmation`]), whoever is asked. Answered with [`Outcome::Confirmed`] once this
+    /// replica has applied at least the index of the answer; every other outcome means "unknown".
+    /// Never writes to the log.
+    ///
+    /// [`Confirmation`]: crate::message::Confirmation
+    Confirm {
+        /// At most [`CONFIRM_QUESTION_MAX`] bytes, else [`Refusal::TooLarge`].
+        ///
+        /// [`CONFIRM_QUESTION_MAX`]: crate::message::CONFIRM_QUESTION_MAX
+        /// [`Refusal::TooLarge`]: crate::fault::Refusal::TooLarge
+        question: Bytes,
     },
 }
 

@@ -3,7 +3,7 @@
 
 use crate::entries::Entries;
 use crate::fault::Refusal;
-use crate::types::{Index, LogId, Micros, SnapshotMeta, Term, Ticket, TransferId};
+use crate::types::{Index, LogId, MemberId, Micros, SnapshotMeta, Term, Ticket, TransferId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -133,6 +133,43 @@ pub enum Message {
         /// The index to wait for, or why there is none.
         result: Result<Index, Refusal>,
     },
+    /// A replica asks the leader a question about the replicated state, which only a leader that
+    /// has proved itself answers (SCENARIOS section 4).
+    Confirm {
+        /// The asker's ticket, returned in the reply.
+        ticket: Ticket,
+        /// How long the asker still waits, in microseconds.
+        within: Micros,
+        /// The question, at most [`CONFIRM_QUESTION_MAX`] bytes; the state machine's own encoding.
+        question: Bytes,
+    },
+    /// Answer to [`Message::Confirm`].
+    ConfirmReply {
+        /// The asker's ticket.
+        ticket: Ticket,
+        /// What was answered; any refusal means "unknown".
+        result: Result<Confirmation, Refusal>,
+    },
+}
+
+/// Largest question of a [`Message::Confirm`], in bytes.
+pub const CONFIRM_QUESTION_MAX: usize = 4 << 10;
+/// Largest answer of a [`Confirmation`], in bytes.
+pub const CONFIRM_ANSWER_MAX: usize = 4 << 10;
+
+/// What a proven leader answered to a question about the replicated state: it led `term` by a
+/// quorum round sent after the question arrived, had applied everything committed before that,
+/// and read the answer from its state at `index`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirmation {
+    /// The leader that answered.
+    pub leader: MemberId,
+    /// The term that it led.
+    pub term: Term,
+    /// Applied index of the very read that the answer comes from.
+    pub index: Index,
+    /// The answer, at most [`CONFIRM_ANSWER_MAX`] bytes; the state machine's own encoding.
+    pub answer: Bytes,
 }
 
 /// Where a snapshot transfer stands at its receiver.
@@ -180,6 +217,9 @@ pub enum Outcome {
     NotCommitted(Refusal),
     /// It may or may not take effect later: retry only under the same session and sequence.
     Unknown(Refusal),
+    /// A proven leader answered a question, and the local replica has applied at least the index
+    /// that it was answered at.
+    Confirmed(Confirmation),
 }
 
 /// How a message may queue. Heartbeats and votes never wait behind bulk data.

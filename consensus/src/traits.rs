@@ -207,6 +207,16 @@ pub trait StateMachine: Send + 'static {
     /// # Errors
     /// Any store fault; may be tried again.
     fn reopen(&mut self) -> Result<Applied, StoreFault>;
+
+    /// Answers a question about the state, for [`crate::job::Call::Confirm`]: the answer and the
+    /// applied index of the very read that it comes from. Called on a leader that has proved
+    /// itself, from any thread. `None` says "unknown": a question that does not decode, a read
+    /// that fails, a state that may not be trusted. A machine that answers no questions keeps
+    /// this default.
+    fn confirm(view: &Self::View, question: &Bytes) -> Option<(Index, Bytes)> {
+        let (_, _) = (view, question);
+        None
+    }
 }
 
 /// Contact with the current leader, for the guard (R35): what this leader itself said since boot

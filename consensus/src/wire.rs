@@ -23,7 +23,10 @@
 use crate::codec::{self, CodecError};
 use crate::entries::Entries;
 use crate::fault::Refusal;
-use crate::message::{Conflict, Message, Outcome, TransferState};
+use crate::message::{
+    CONFIRM_ANSWER_MAX, CONFIRM_QUESTION_MAX, Confirmation, Conflict, Message, Outcome,
+    TransferState,
+};
 use crate::types::{
     Body, ClusterId, Entry, Index, LogId, MemberId, Membership, Micros, SnapshotMeta, Term, Ticket,
     TransferId,
@@ -280,6 +283,21 @@ enum Head {
         ticket: Ticket,
         result: Result<Index, Refusal>,
     },
+    Confirm {
+        ticket: Ticket,
+        within: Micros,
+    },
+    ConfirmReply {
+        ticket: Ticket,
+        result: Result<ConfirmationHead, Refusal>,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct ConfirmationHead {
+    leader: MemberId,
+    term: Term,
+    index: Index,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -365,6 +383,11 @@ pub fn encode_message(message: &Message) -> Result<Bytes, FrameError> {
         Message::ForwardReply { ticket, outcome } => Head::ForwardReply { ticket, outcome },
         Message::ReadIndex { ticket, within } => Head::ReadIndex { ticket, within },
         Message::ReadIndexReply { ticket, result } => Head::ReadIndexReply { ticket, result },
+        Message::Confirm { ticket, within, ref question } => {
+            bounded(question, CONFIRM_QUESTION_MAX)?;
+            Head::Confirm { ticket, within }
+        }
+        Message::ConfirmReply { ticket, ref result } => confirm_reply_head(ticket, result)?,
         Message::Append { term, round, prev, commit, commit_own_term, entries } => {
             let follows = entries.first().is_none_or(|first| {
                 first.term >= prev.term && Some(first.index.0) == prev.index.0.checked_add(1)
@@ -385,6 +408,10 @@ pub fn encode_message(message: &Message) -> Result<Bytes, FrameError> {
         }
         Message::SnapshotChunk { bytes, .. } => payloads.push(bytes),
         Message::Forward { command, .. } => payloads.push(command),
+        Message::Confirm { question, .. } => payloads.push(question),
+        Message::ConfirmReply { result: Ok(confirmation), .. } => {
+            payloads.push(&confirmation.answer);
+        }
         _ => {}
     }
     let head = codec::encode("message head", &head)?;
@@ -452,7 +479,44 @@ fn from_head(head: Head, rest: &mut Bytes) -> Result<Message, FrameError> {
         Head::ForwardReply { ticket, outcome } => Message::ForwardReply { ticket, outcome },
         Head::ReadIndex { ticket, within } => Message::ReadIndex { ticket, within },
         Head::ReadIndexReply { ticket, result } => Message::ReadIndexReply { ticket, result },
+        Head::Confirm { ticket, within } => {
+            let question = rest.split_off(0);
+            bounded(&question, CONFIRM_QUESTION_MAX)?;
+            Message::Confirm { ticket, within, question }
+        }
+        Head::ConfirmReply { ticket, result: Ok(head) } => {
+            let ConfirmationHead { leader, term, index } = head;
+            let answer = rest.split_off(0);
+            bounded(&answer, CONFIRM_ANSWER_MAX)?;
+            let result = Ok(Confirmation { leader, term, index, answer });
+            Message::ConfirmReply { ticket, result }
+        }
+        Head::ConfirmReply { ticket, result: Err(why) } => {
+            Message::ConfirmReply { ticket, result: Err(why) }
+        }
     })
+}
+
+/// Refuses a question or an answer that no member would send.
+fn bounded(payload: &Bytes, max: usize) -> Result<(), FrameError> {
+    if payload.len() > max {
+        return Err(FrameError::Malformed("a question or an answer beyond its bound"));
+    }
+    Ok(())
+}
+
+fn confirm_reply_head(
+    ticket: Ticket,
+    result: &Result<Confirmation, Refusal>,
+) -> Result<Head, FrameError> {
+    let result = match result {
+        Ok(Confirmation { leader, term, index, answer }) => {
+            bounded(answer, CONFIRM_ANSWER_MAX)?;
+            Ok(ConfirmationHead { leader: *leader, term: *term, index: *index })
+        }
+        Err(why) => Err(why.clone()),
+    };
+    Ok(Head::ConfirmReply { ticket, result })
 }
 
 fn decode_entries(

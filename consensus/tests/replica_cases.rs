@@ -128,6 +128,15 @@ fn leadership_moves_on_request() {
 }
 
 #[test]
+fn a_transfer_to_no_voter_is_refused_at_once() {
+    let mut world = cluster(3);
+    let leader = world.leader().expect("a leader");
+    world.call(leader, Call::Transfer { to: MemberId(99) });
+    assert_eq!(world.answered, Some(Outcome::NotCommitted(Refusal::NotVoter)));
+    assert_eq!(world.leader(), Some(leader));
+}
+
+#[test]
 fn a_barrier_sees_every_acknowledged_write_at_any_node() {
     let mut world = cluster(3);
     for node in 0..3 {

@@ -6,6 +6,8 @@ mod world;
 use std::collections::BTreeMap;
 use world::{MS, SECOND, World, config};
 
+use bytes::Bytes;
+use holdfast_consensus::job::Call;
 use holdfast_consensus::types::MemberId;
 
 /// One seed: some seconds of trouble under load, then health. Returns what happened.
@@ -35,6 +37,11 @@ fn load(world: &mut World, value: u64) {
     let patience = world.rng.between(200 * MS, 4 * SECOND);
     if world.rng.chance(150) {
         world.ask(node, None, patience);
+    } else if world.rng.chance(150) && world.members[node].process.is_some() {
+        // About the newest acknowledged value: a stale answer would say that it is not there.
+        let about = world.acked.last().copied().unwrap_or(0);
+        let question = Bytes::copy_from_slice(&about.to_le_bytes());
+        world.call_within(node, Call::Confirm { question }, patience);
     } else {
         world.ask(node, Some(value), patience);
     }
@@ -112,6 +119,7 @@ fn acknowledged_writes_survive_crashes_loss_and_failing_disks() {
         "log-reopened",
         "store-reopened",
         "barrier",
+        "confirmed",
         "not-committed",
         "forwarded-again",
         "crash",

@@ -6,7 +6,10 @@
 use bytes::Bytes;
 use holdfast_consensus::fault::Refusal;
 use holdfast_consensus::handshake::{Hello, PROTOCOL_VERSION};
-use holdfast_consensus::message::{Conflict, Message, Outcome, TransferState};
+use holdfast_consensus::message::{
+    CONFIRM_ANSWER_MAX, CONFIRM_QUESTION_MAX, Confirmation, Conflict, Message, Outcome,
+    TransferState,
+};
 use holdfast_consensus::wire::{self, FRAME_BODY_MAX, FRAME_HEADER, Frame, FrameError, FrameKind};
 use holdfast_consensus::{
     Body, ClusterId, Entries, Entry, Index, LogId, MemberId, Membership, SnapshotMeta, Term,
@@ -162,9 +165,64 @@ fn calls() -> Vec<(Message, &'static str)> {
     ]
 }
 
+fn confirmations() -> Vec<(Message, &'static str)> {
+    let (ticket, within) = (Ticket(11), 3_000_000);
+    let answer = Bytes::from_static(b"gone");
+    let said = Confirmation { leader: MemberId(1), term: Term(2), index: Index(9), answer };
+    vec![
+        (
+            Message::Confirm { ticket, within, question: Bytes::from_static(b"what?") },
+            "140000000c0000000b00000000000000c0c62d0000000000776861743f",
+        ),
+        (
+            Message::ConfirmReply { ticket, result: Ok(said.clone()) },
+            "280000000d0000000b0000000000000000000000010000000000000002000000000000000900000000000000676f6e65",
+        ),
+        (
+            Message::ConfirmReply { ticket, result: Err(Refusal::NoAnswer) },
+            "140000000d0000000b000000000000000100000007000000",
+        ),
+        (
+            Message::ForwardReply { ticket, outcome: Outcome::Confirmed(said) },
+            "34000000090000000b00000000000000040000000100000000000000020000000000000009000000000000000400000000000000676f6e65",
+        ),
+        (
+            Message::ForwardReply { ticket, outcome: Outcome::NotCommitted(Refusal::NotVoter) },
+            "14000000090000000b000000000000000200000008000000",
+        ),
+    ]
+}
+
+#[test]
+fn questions_and_answers_beyond_their_bounds_neither_encode_nor_decode() {
+    let (ticket, within) = (Ticket(11), 3_000_000);
+    let message = |question: usize, answer: usize| {
+        let said = Confirmation {
+            leader: MemberId(1),
+            term: Term(2),
+            index: Index(9),
+            answer: vec![7; answer].into(),
+        };
+        [
+            Message::Confirm { ticket, within, question: vec![7; question].into() },
+            Message::ConfirmReply { ticket, result: Ok(said) },
+        ]
+    };
+    let refused = FrameError::Malformed("a question or an answer beyond its bound");
+    for fits in message(CONFIRM_QUESTION_MAX, CONFIRM_ANSWER_MAX) {
+        let body = wire::encode_message(&fits).expect("the bound itself is allowed");
+        assert_eq!(wire::decode_message(&body), Ok(fits));
+        let longer = Bytes::from([body.as_ref(), &[7]].concat());
+        assert_eq!(wire::decode_message(&longer), Err(refused.clone()), "one byte more");
+    }
+    for over in message(CONFIRM_QUESTION_MAX + 1, CONFIRM_ANSWER_MAX + 1) {
+        assert_eq!(wire::encode_message(&over), Err(refused.clone()));
+    }
+}
+
 #[test]
 fn every_message_has_its_golden_bytes() {
-    let all = [votes(), appends(), snapshots(), calls()].concat();
+    let all = [votes(), appends(), snapshots(), calls(), confirmations()].concat();
     for (message, golden) in all {
         let body = wire::encode_message(&message).expect("a small message");
         assert_eq!(hex(&body), golden, "{message:?}");
@@ -386,6 +444,8 @@ fn any_refusal() -> impl Strategy<Value = Refusal> {
         Just(Refusal::Stopping),
         Just(Refusal::LostLeadership),
         Just(Refusal::TooLarge),
+        Just(Refusal::NoAnswer),
+        Just(Refusal::NotVoter),
     ]
 }
 
@@ -396,7 +456,19 @@ fn any_outcome() -> impl Strategy<Value = Outcome> {
             .prop_map(|(applied, age)| Outcome::Ready { applied: Index(applied), age }),
         any_refusal().prop_map(Outcome::NotCommitted),
         any_refusal().prop_map(Outcome::Unknown),
+        any_confirmation().prop_map(Outcome::Confirmed),
     ]
+}
+
+fn any_confirmation() -> impl Strategy<Value = Confirmation> {
+    (any::<u64>(), any::<u64>(), any::<u64>(), any_bytes()).prop_map(
+        |(leader, term, index, answer)| Confirmation {
+            leader: MemberId(leader),
+            term: Term(term),
+            index: Index(index),
+            answer,
+        },
+    )
 }
 
 /// Entries behind `prev`: what follows is (step of the term, step of the time, body).
@@ -497,6 +569,13 @@ fn any_message() -> impl Strategy<Value = Message> {
             .prop_map(|(ticket, at)| Message::ReadIndexReply { ticket, result: Ok(Index(at)) }),
         (ticket(), any_refusal())
             .prop_map(|(ticket, why)| Message::ReadIndexReply { ticket, result: Err(why) }),
+        (ticket(), any::<u64>(), any_bytes()).prop_map(|(ticket, within, question)| {
+            Message::Confirm { ticket, within, question }
+        }),
+        (ticket(), any_confirmation())
+            .prop_map(|(ticket, said)| Message::ConfirmReply { ticket, result: Ok(said) }),
+        (ticket(), any_refusal())
+            .prop_map(|(ticket, why)| Message::ConfirmReply { ticket, result: Err(why) }),
     ]
 }
 

@@ -6,8 +6,9 @@
 use bytes::Bytes;
 use holdfast_consensus::codec;
 use holdfast_consensus::entries::Entries;
+use holdfast_consensus::fault::Refusal;
 use holdfast_consensus::handshake::{Hello, PROTOCOL_VERSION};
-use holdfast_consensus::message::{Message, Outcome, TransferState};
+use holdfast_consensus::message::{Confirmation, Message, Outcome, TransferState};
 use holdfast_consensus::wire::{self, FRAME_HEADER, Frame, FrameKind};
 use holdfast_consensus::{
     Body, ClusterId, Entry, Index, LogId, MemberId, Membership, SnapshotMeta, Term, Ticket,
@@ -106,6 +107,11 @@ fn append() -> Message {
     }
 }
 
+fn confirmation() -> Confirmation {
+    let answer = Bytes::from_static(b"gone");
+    Confirmation { leader: MemberId(1), term: Term(2), index: Index(9), answer }
+}
+
 fn messages() -> Vec<(&'static str, Message)> {
     let (term, last) = (Term(2), LogId::new(1, 5));
     let (ticket, within, transfer) = (Ticket(11), 3_000_000, TransferId(6));
@@ -144,5 +150,8 @@ fn messages() -> Vec<(&'static str, Message)> {
         ("forward_reply", Message::ForwardReply { ticket, outcome }),
         ("read_index", Message::ReadIndex { ticket, within }),
         ("read_index_reply", Message::ReadIndexReply { ticket, result: Ok(Index(9)) }),
+        ("confirm", Message::Confirm { ticket, within, question: Bytes::from_static(b"gone?") }),
+        ("confirm_reply", Message::ConfirmReply { ticket, result: Ok(confirmation()) }),
+        ("confirm_unknown", Message::ConfirmReply { ticket, result: Err(Refusal::NoAnswer) }),
     ]
 }

@@ -65,6 +65,13 @@ pub fn message(message: &Message) -> String {
         Message::ForwardReply { ticket, outcome: o } => {
             format!("ForwardReply {ticket} {}", outcome(o))
         }
+        Message::Confirm { ticket, question, .. } => {
+            format!("Confirm {ticket} +{}", question.len())
+        }
+        Message::ConfirmReply { ticket, result } => match result {
+            Ok(said) => format!("ConfirmReply {ticket} {} at {}", said.term, said.index),
+            Err(why) => format!("ConfirmReply {ticket} {why:?}"),
+        },
         other => format!("{other:?}"),
     }
 }
@@ -74,6 +81,9 @@ pub fn message(message: &Message) -> String {
 pub fn outcome(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Committed { at, .. } => format!("committed at {at}"),
+        Outcome::Confirmed(said) => {
+            format!("confirmed by {} of {} at {}", said.leader, said.term, said.index)
+        }
         other => format!("{other:?}"),
     }
 }

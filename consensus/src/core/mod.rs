@@ -191,7 +191,9 @@ impl Core {
             | Message::Forward { .. }
             | Message::ForwardReply { .. }
             | Message::ReadIndex { .. }
-            | Message::ReadIndexReply { .. } => self.shared.drop_with("not-for-the-core"),
+            | Message::ReadIndexReply { .. }
+            | Message::Confirm { .. }
+            | Message::ConfirmReply { .. } => self.shared.drop_with("not-for-the-core"),
         }
     }
 

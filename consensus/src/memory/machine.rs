@@ -366,6 +366,15 @@ impl StateMachine for MemoryMachine {
         stored.live = stored.durable.clone();
         Ok(self.progress(&stored))
     }
+
+    /// The question is a value of the list (eight bytes, little-endian); the answer is one byte,
+    /// 1 if the list holds it and 0 if not.
+    fn confirm(view: &MemoryView, question: &Bytes) -> Option<(Index, Bytes)> {
+        let value = u64::from_le_bytes(question.as_ref().try_into().ok()?);
+        let stored = locked(&view.stored);
+        let held = u8::from(stored.live.list.contains(&value));
+        Some((stored.live.applied.index, Bytes::copy_from_slice(&[held])))
+    }
 }
 
 /// Local reads of a [`MemoryMachine`].

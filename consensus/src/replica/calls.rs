@@ -5,6 +5,7 @@
 //! for everything else.
 
 use super::Replica;
+use super::confirm::{Inquiry, Step, confirm_result};
 use crate::event::RoleKind;
 use crate::fault::Refusal;
 use crate::io::Input;
@@ -20,7 +21,7 @@ const WAITER_BYTES: usize = 256;
 /// How long a call whose entry was cut here still waits to learn what became of it.
 const CUT_GRACE: Micros = 1_000_000;
 /// Pause before calls that found no leader, or not the one they hoped for, try again.
-const HELD_AGAIN: Micros = 50_000;
+pub(super) const HELD_AGAIN: Micros = 50_000;
 
 /// Who waits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -52,6 +53,40 @@ pub(super) enum State {
     ReadAt(Index),
     /// Leadership moves.
     Transfer(MemberId),
+    /// A proven leader's answer to a question.
+    Confirm(Inquiry),
+}
+
+/// The sets of [`Calls`] that name a waiter because of its state.
+enum Listed {
+    Placed(LogId),
+    Local(Index),
+    Held,
+    Forwarded(Bytes),
+    Answerable,
+    Nowhere,
+}
+
+impl Waiter {
+    fn listed(&self) -> Listed {
+        match &self.state {
+            State::Placed(at) => Listed::Placed(*at),
+            State::Local { at, .. } => Listed::Local(at.index),
+            State::ReadAt(index) => Listed::Local(*index),
+            State::Held(_) | State::ReadHeld | State::ReadForwarded { .. } => Listed::Held,
+            State::Forwarded { command, .. } if self.unique => Listed::Forwarded(command.clone()),
+            State::Confirm(inquiry) => match &inquiry.step {
+                Step::Held | Step::Asked { .. } => Listed::Held,
+                Step::Applying { index, .. } => Listed::Local(*index),
+                Step::Told(confirmation) => Listed::Local(confirmation.index),
+                Step::Answerable { .. } => Listed::Answerable,
+                Step::Proving { .. } | Step::Reading { .. } => Listed::Nowhere,
+            },
+            State::Proposed(_) | State::Forwarded { .. } | State::Reading | State::Transfer(_) => {
+                Listed::Nowhere
+            }
+        }
+    }
 }
 
 pub(super) struct Waiter {
@@ -66,8 +101,9 @@ pub(super) struct Waiter {
     pub(super) state: State,
 }
 
-/// All waiting calls. Invariant: `due`, `placed`, `local` and `forwarded` name exactly the waiters
-/// that are in such a state (`forwarded` only the unique ones), and `bytes` is the sum of their weights.
+/// All waiting calls. Invariant: `due`, `placed`, `local`, `forwarded` and `answerable` name exactly
+/// the waiters that are in such a state (`forwarded` only the unique ones), and `bytes` is the sum of
+/// their weights.
 pub(super) struct Calls {
     /// The next name of a waiter. Begins with the boot number, so that no answer to a call of an
     /// earlier start of this member can be taken for one of this start.
@@ -80,6 +116,8 @@ pub(super) struct Calls {
     /// Calls that try again when a leader appears, or at `held_again`.
     held: BTreeSet<u64>,
     held_again: Option<Micros>,
+    /// Questions for which this leader has proved itself and applied what it must.
+    answerable: BTreeSet<u64>,
     bytes: usize,
     /// Commit index up to which places were compared with what was committed.
     compared: Index,
@@ -96,6 +134,7 @@ impl Calls {
             forwarded: BTreeMap::new(),
             held: BTreeSet::new(),
             held_again: None,
+            answerable: BTreeSet::new(),
             bytes: 0,
             compared: Index(0),
         }
@@ -121,23 +160,13 @@ impl Calls {
         let id = self.next;
         self.next += 1;
         self.due.insert((waiter.due, id));
-        match &waiter.state {
-            State::Placed(at) => {
-                self.placed.insert((at.index, at.term), id);
-            }
-            State::Local { at, .. } => {
-                self.local.insert((at.index, id));
-            }
-            State::ReadAt(index) => {
-                self.local.insert((*index, id));
-            }
-            State::Held(_) | State::ReadHeld | State::ReadForwarded { .. } => {
-                self.held.insert(id);
-            }
-            State::Forwarded { command, .. } if waiter.unique => {
-                self.forwarded.insert(command.clone(), id);
-            }
-            _ => {}
+        match waiter.listed() {
+            Listed::Placed(at) => drop(self.placed.insert((at.index, at.term), id)),
+            Listed::Local(index) => drop(self.local.insert((index, id))),
+            Listed::Held => drop(self.held.insert(id)),
+            Listed::Forwarded(command) => drop(self.forwarded.insert(command, id)),
+            Listed::Answerable => drop(self.answerable.insert(id)),
+            Listed::Nowhere => {}
         }
         self.waiters.insert(id, waiter);
         id
@@ -146,23 +175,13 @@ impl Calls {
     fn take(&mut self, id: u64) -> Option<Waiter> {
         let waiter = self.waiters.remove(&id)?;
         self.due.remove(&(waiter.due, id));
-        match &waiter.state {
-            State::Placed(at) => {
-                self.placed.remove(&(at.index, at.term));
-            }
-            State::Local { at, .. } => {
-                self.local.remove(&(at.index, id));
-            }
-            State::ReadAt(index) => {
-                self.local.remove(&(*index, id));
-            }
-            State::Held(_) | State::ReadHeld | State::ReadForwarded { .. } => {
-                self.held.remove(&id);
-            }
-            State::Forwarded { command, .. } if waiter.unique => {
-                self.forwarded.remove(command);
-            }
-            _ => {}
+        match waiter.listed() {
+            Listed::Placed(at) => drop(self.placed.remove(&(at.index, at.term))),
+            Listed::Local(index) => drop(self.local.remove(&(index, id))),
+            Listed::Held => drop(self.held.remove(&id)),
+            Listed::Forwarded(command) => drop(self.forwarded.remove(&command)),
+            Listed::Answerable => drop(self.answerable.remove(&id)),
+            Listed::Nowhere => {}
         }
         Some(waiter)
     }
@@ -180,6 +199,11 @@ impl Calls {
         if let Some(waiter) = self.waiters.get_mut(&id) {
             waiter.unique = true;
         }
+    }
+
+    /// The first `most` questions that may be answered from the state now.
+    pub(super) fn answerable(&self, most: usize) -> Vec<u64> {
+        self.answerable.iter().copied().take(most).collect()
     }
 
     /// True if entries must be reported as they are applied.
@@ -234,11 +258,16 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         self.calls.bytes -= waiter.weight;
         match (waiter.origin, waiter.state) {
             (Origin::Local(ticket), _) => self.out.push(ReplicaEffect::Answer { ticket, outcome }),
+            (Origin::Peer(to, ticket), State::Confirm(_)) => {
+                let result = confirm_result(outcome);
+                self.send(to, Message::ConfirmReply { ticket, result }, SendLane::Urgent);
+            }
             (Origin::Peer(to, ticket), State::Reading | State::ReadHeld) => {
                 let result = match outcome {
                     Outcome::Ready { applied, .. } => Ok(applied),
                     Outcome::NotCommitted(why) | Outcome::Unknown(why) => Err(why),
                     Outcome::Committed { at, .. } => Ok(at.index),
+                    Outcome::Confirmed(confirmation) => Ok(confirmation.index),
                 };
                 self.send(to, Message::ReadIndexReply { ticket, result }, SendLane::Urgent);
             }
@@ -271,6 +300,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
     pub(super) fn on_call(&mut self, ticket: Ticket, call: Call, deadline: Micros) {
         let unique = matches!(call, Call::ProposeUnique { .. });
         let (len, state) = match call {
+            Call::Confirm { question } => return self.on_confirm_call(ticket, question, deadline),
             Call::Propose { command } | Call::ProposeUnique { command } => {
                 (command.len(), State::Held(command))
             }
@@ -319,6 +349,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
                 }
             },
             State::Transfer(to) => self.begin_transfer(id, to, leads),
+            State::Confirm(_) => self.route_inquiry(id, leader),
             _ => {}
         }
     }
@@ -331,6 +362,9 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         if !leads {
             let hint = self.core.leader();
             return self.conclude(id, Outcome::NotCommitted(Refusal::NotLeader { hint }));
+        }
+        if !self.core.membership().1.is_voter(to) {
+            return self.conclude(id, Outcome::NotCommitted(Refusal::NotVoter));
         }
         self.feed(Input::Transfer { to });
     }
@@ -388,6 +422,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
                 Some(State::ReadForwarded { sent, .. }) => {
                     !at_once && *sent + 4 * HELD_AGAIN > self.now
                 }
+                Some(State::Confirm(inquiry)) => !at_once && inquiry.asked_lately(self.now),
                 _ => false,
             };
             if !fresh {
@@ -418,6 +453,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         let again = match (&waiter.origin, &waiter.state) {
             (Origin::Local(_), State::Proposed(command)) => Some(State::Held(command.clone())),
             (Origin::Local(_), State::Reading) => Some(State::ReadHeld),
+            (Origin::Local(_), State::Confirm(inquiry)) => Some(State::Confirm(inquiry.held())),
             _ => None,
         };
         match again.filter(|_| elsewhere) {
@@ -487,6 +523,10 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             let applied = self.apply.applied.last.index;
             let outcome = match self.calls.get(id).map(|w| w.state.clone()) {
                 Some(State::Local { at, result }) => Outcome::Committed { at, result },
+                Some(State::Confirm(inquiry)) => {
+                    self.on_inquiry_applied(id, inquiry);
+                    continue;
+                }
                 _ => Outcome::Ready { applied, age: 0 },
             };
             self.conclude(id, outcome);
@@ -507,6 +547,9 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
     /// A read may be served at this index.
     pub(super) fn on_read_at(&mut self, ticket: Ticket, index: Index) {
         let id = ticket.0;
+        if let Some(State::Confirm(inquiry)) = self.calls.get(id).map(|w| w.state.clone()) {
+            return self.on_proved(id, inquiry, index);
+        }
         match self.calls.get(id).map(|w| w.origin) {
             // A peer waits for its own replica, not for this one.
             Some(Origin::Peer(..)) => {

@@ -125,7 +125,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             }
             Outcome::NotCommitted(why) => self.conclude(id, Outcome::NotCommitted(why)),
             Outcome::Unknown(why) => self.conclude(id, Outcome::Unknown(why)),
-            Outcome::Ready { .. } => self.dropped("forward-reply"),
+            Outcome::Ready { .. } | Outcome::Confirmed(_) => self.dropped("forward-reply"),
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod apply_lane;
 mod calls;
+mod confirm;
 mod forward;
 mod log_lane;
 mod ready;
@@ -27,6 +28,7 @@ use crate::types::{
 };
 use apply_lane::ApplyLane;
 use calls::Calls;
+use confirm::Answering;
 use forward::Seen;
 use log_lane::LogLane;
 use ready::Ready;
@@ -135,6 +137,8 @@ pub struct Replica<L: LogStore, M: StateMachine> {
     core: Core,
     reader: L::Reader,
     snapshots: L::Snapshots,
+    /// What questions are answered from.
+    view: M::View,
     log: LogLane<L>,
     apply: ApplyLane,
     build: Build,
@@ -150,6 +154,7 @@ pub struct Replica<L: LogStore, M: StateMachine> {
     /// Reads of older entries, by peer; the first of each is out.
     fetches: BTreeMap<MemberId, VecDeque<Fetch>>,
     calls: Calls,
+    answering: Answering,
     seen: Seen,
     ready: Ready,
     stopped: bool,
@@ -186,6 +191,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             config,
             reader: log.reader(),
             snapshots: log.snapshots(),
+            view: machine.view(),
             log: LogLane::new(log),
             apply: ApplyLane::new(applied),
             build: Build::default(),
@@ -197,6 +203,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             install: Install::Idle,
             fetches: BTreeMap::new(),
             calls,
+            answering: Answering::default(),
             seen: Seen::default(),
             ready,
             stopped: false,
@@ -339,6 +346,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             self.pump_receiving();
             self.pump_shipping();
             self.pump_compaction();
+            self.pump_answers();
             self.check_ready();
             if self.stopped || self.inputs.is_empty() {
                 break;
@@ -416,6 +424,12 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             Message::ReadIndexReply { ticket, result } => {
                 self.on_read_index_reply(from, ticket, result);
             }
+            Message::Confirm { ticket, within, question } => {
+                self.on_confirm(from, ticket, within, question);
+            }
+            Message::ConfirmReply { ticket, result } => {
+                self.on_confirm_reply(from, ticket, result);
+            }
             Message::SnapshotChunk { term, transfer, offset, bytes } => {
                 self.on_chunk(from, term, transfer, offset, bytes);
             }
@@ -435,6 +449,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             Done::Side(Lane::Receive, done) => self.on_receive_done(done),
             Done::Side(Lane::Ship(to), done) => self.on_ship_done(to, done),
             Done::Side(Lane::Fetch(peer), done) => self.on_fetch_done(peer, done),
+            Done::Side(Lane::Answer, done) => self.on_answers(done),
             Done::Side(Lane::Log | Lane::Apply, _) => self.mark("unexpected-side-job"),
         }
     }

@@ -66,6 +66,8 @@ pub(crate) struct Asked {
     pub(crate) deadline: Micros,
     /// The value to push; `None` for a barrier.
     pub(crate) value: Option<u64>,
+    /// The value that a question is about.
+    pub(crate) about: Option<u64>,
     /// Values acknowledged to anybody before the call.
     acked_before: u64,
 }
@@ -105,8 +107,12 @@ pub(crate) struct World {
     pub(crate) acked: Vec<u64>,
     pub(crate) refused: BTreeSet<u64>,
     pub(crate) unknown: BTreeSet<u64>,
-    /// The last answer to anybody.
+    /// The last answer to anybody, and the answers by ticket.
     pub(crate) answered: Option<Outcome>,
+    pub(crate) outcomes: BTreeMap<Ticket, Outcome>,
+    /// Messages that are kept back instead of sent, and those that were.
+    pub(crate) keeps: Option<fn(&Message) -> bool>,
+    pub(crate) kept: Vec<(usize, usize, Message)>,
     digests: BTreeMap<Index, (LogId, u128)>,
     leaders: BTreeMap<Term, MemberId>,
     pub(crate) tally: Tally,
@@ -142,6 +148,9 @@ impl World {
             refused: BTreeSet::new(),
             unknown: BTreeSet::new(),
             answered: None,
+            outcomes: BTreeMap::new(),
+            keeps: None,
+            kept: Vec::new(),
             digests: BTreeMap::new(),
             leaders: BTreeMap::new(),
             tally: Tally::default(),
@@ -265,6 +274,9 @@ impl World {
     fn post(&mut self, from: usize, to: MemberId, message: Message) {
         self.tally.messages += 1;
         let to = usize::try_from(to.0 - 1).expect("a small id");
+        if self.keeps.is_some_and(|keeps| keeps(&message)) {
+            return self.kept.push((from, to, message));
+        }
         if self.cuts.contains(&(from, to)) || self.rng.chance(self.faults.loss) {
             return;
         }
@@ -278,6 +290,7 @@ impl World {
     fn answer(&mut self, node: usize, ticket: Ticket, outcome: Outcome) {
         let asked = self.asked.remove(&(node, ticket)).expect("each call is answered once");
         self.answered = Some(outcome.clone());
+        self.outcomes.insert(ticket, outcome.clone());
         match (asked.value, outcome) {
             (Some(value), Outcome::Committed { result, .. }) => {
                 let reply = MemoryReply::decode(&result).expect("a reply of the machine");
@@ -309,6 +322,16 @@ impl World {
                     assert!(list.contains(value), "a barrier at n{} misses {value}", node + 1);
                 }
                 self.tally.count("barrier");
+            }
+            (None, Outcome::Confirmed(said)) => {
+                let before = usize::try_from(asked.acked_before).expect("a small count");
+                let value = asked.about.expect("only a question is confirmed");
+                if self.acked[..before].contains(&value) {
+                    assert_eq!(said.answer.as_ref(), [1], "{value} was acknowledged: {said:?}");
+                }
+                let view = &self.members[node].process.as_ref().expect("it answers").view;
+                assert!(view.applied().0.index >= said.index, "n{} is behind", node + 1);
+                self.tally.count("confirmed");
             }
             (None, _) => self.tally.count("no-barrier"),
         }
@@ -355,7 +378,7 @@ impl World {
         let ticket = Ticket(self.next_ticket);
         let deadline = self.now + patience;
         let acked_before = self.acked.len() as u64;
-        let asked = Asked { node, at: self.now, deadline, value, acked_before };
+        let asked = Asked { node, at: self.now, deadline, value, about: None, acked_before };
         self.asked.insert((node, ticket), asked);
         let call = match value {
             Some(value) => {
@@ -372,14 +395,29 @@ impl World {
         self.step(node, ReplicaInput::Call { ticket, call, deadline });
     }
 
-    pub(crate) fn call(&mut self, node: usize, call: Call) {
+    pub(crate) fn call(&mut self, node: usize, call: Call) -> Ticket {
+        self.call_within(node, call, SECOND)
+    }
+
+    pub(crate) fn call_within(&mut self, node: usize, call: Call, patience: Micros) -> Ticket {
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
-        let deadline = self.now + SECOND;
+        let deadline = self.now + patience;
         let acked_before = self.acked.len() as u64;
-        let asked = Asked { node, at: self.now, deadline, value: None, acked_before };
+        let about = match &call {
+            Call::Confirm { question } => question.as_ref().try_into().ok().map(u64::from_le_bytes),
+            _ => None,
+        };
+        let asked = Asked { node, at: self.now, deadline, value: None, about, acked_before };
         self.asked.insert((node, ticket), asked);
         self.step(node, ReplicaInput::Call { ticket, call, deadline });
+        ticket
+    }
+
+    /// A message arrives now, whatever the network would do.
+    pub(crate) fn deliver(&mut self, from: usize, to: usize, message: Message) {
+        let from = self.members[from].id;
+        self.step(to, ReplicaInput::Message { from, message });
     }
 
     fn next_event(&self) -> Option<Micros> {

@@ -80,6 +80,10 @@ impl ApiError {
             Outcome::Ready { applied, .. } => {
                 Self::internal(format!("a read at {applied} answered a write"))
             }
+            Outcome::Confirmed(confirmation) => Self::internal(format!(
+                "an answer read at {} answered another call",
+                confirmation.index
+            )),
         }
     }
 
@@ -100,6 +104,14 @@ impl ApiError {
                 "too_large",
                 "the command is larger than an entry may be".to_owned(),
             ),
+            Refusal::NotVoter => (
+                StatusCode::CONFLICT,
+                "not_a_voter",
+                "leadership can only go to a voter".to_owned(),
+            ),
+            Refusal::NoAnswer => {
+                (StatusCode::SERVICE_UNAVAILABLE, "unavailable", format!("{refusal}; ask again"))
+            }
             Refusal::Stopping => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "not_ready",

@@ -51,6 +51,7 @@ fn bounce(to: MemberId, unsent: Message) -> Option<ReplicaInput<RealLog, RealSto
         Message::ReadIndex { ticket, .. } => {
             Message::ReadIndexReply { ticket, result: Err(refusal) }
         }
+        Message::Confirm { ticket, .. } => Message::ConfirmReply { ticket, result: Err(refusal) },
         _ => return None,
     };
     Some(ReplicaInput::Message { from: to, message })

@@ -18,6 +18,8 @@ pub fn weight(message: &Message) -> usize {
             Message::ForwardReply { outcome: Outcome::Committed { result, .. }, .. } => {
                 result.len()
             }
+            Message::Confirm { question, .. } => question.len(),
+            Message::ConfirmReply { result: Ok(confirmation), .. } => confirmation.answer.len(),
             _ => 0,
         }
 }

@@ -239,6 +239,10 @@ impl World {
                 self.unknown(client);
                 Ok(())
             }
+            Outcome::Confirmed(_) => {
+                let what = format!("{ticket} was confirmed, but its client asked no question");
+                Err(Violation::new(reads::PROPERTY, what))
+            }
         }
     }
 
@@ -319,5 +323,6 @@ fn name_of(call: &Call) -> &'static str {
         Call::ProposeUnique { .. } => "propose-unique",
         Call::Barrier => "barrier",
         Call::Transfer { .. } => "transfer",
+        Call::Confirm { .. } => "confirm",
     }
 }
