@@ -4,7 +4,7 @@ use crate::check::Violation;
 use crate::faults::Faults;
 use crate::hash::TraceHash;
 use crate::profile::Profile;
-use crate::trace::Trace;
+use crate::trace::{Recording, Trace};
 use crate::world::{Io, Summary, World};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -21,8 +21,8 @@ pub struct Run {
     pub summary: Summary,
     /// The property that did not hold.
     pub violation: Option<Violation>,
-    /// The trace, if it was wanted.
-    pub trace: Vec<String>,
+    /// The trace; empty unless it was wanted.
+    pub trace: Recording,
 }
 
 /// Many runs.
@@ -64,7 +64,8 @@ pub fn run_seed(seed: u64, profile: Profile, traced: bool) -> Run {
             Some(Violation::new("panic", text.replace('\n', " ")))
         }
     };
-    let trace = world.take_trace();
+    let mut trace = world.take_trace();
+    trace.conclude(violation.as_ref());
     let summary = world.summary();
     // What a panic left half done is not worth dropping in order.
     if panic::catch_unwind(AssertUnwindSafe(|| drop(world))).is_err() {

@@ -3,6 +3,7 @@
 use holdfast_sim::campaign::{self, run_seed};
 use holdfast_sim::faults::{ALL, Fault};
 use holdfast_sim::profile::Profile;
+use holdfast_sim::trace::text;
 
 #[test]
 fn forty_seeds_keep_every_property_under_every_fault() {
@@ -46,7 +47,8 @@ fn a_trace_tells_the_run_and_does_not_change_it() {
     let silent = run_seed(5, Profile::Default, false);
     let traced = run_seed(5, Profile::Default, true);
     assert_eq!(silent.summary.hash, traced.summary.hash);
-    assert!(silent.trace.is_empty());
-    assert!(traced.trace.iter().any(|line| line.contains("leader")));
-    assert!(traced.trace.iter().any(|line| line.contains("founds")));
+    assert!(silent.trace.items.is_empty());
+    let lines = text::write(&traced.trace);
+    assert!(lines.contains("is leader in t"), "{lines}");
+    assert!(lines.contains("founds"), "{lines}");
 }

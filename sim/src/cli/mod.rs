@@ -2,6 +2,7 @@
 
 pub(crate) mod replay;
 pub(crate) mod run;
+pub(crate) mod trace;
 
 use holdfast_sim::profile::{PROFILES, Profile};
 use std::io::Write;

@@ -1,6 +1,7 @@
 //! `replay`: one seed again.
 
-use super::{FAILED, parse_profile, seconds, write_file};
+use super::trace::write_trace;
+use super::{FAILED, parse_profile, seconds};
 use clap::Args;
 use holdfast_sim::campaign;
 use holdfast_sim::profile::Profile;
@@ -24,7 +25,7 @@ impl Replay {
         let Self { seed, profile, trace } = self;
         let run = campaign::run_seed(seed, profile, trace.is_some());
         if let Some(path) = trace
-            && let Err(code) = write_file(&path, &(run.trace.join("\n") + "\n"))
+            && let Err(code) = write_trace(&path, &run, profile)
         {
             return code;
         }

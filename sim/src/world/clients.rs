@@ -7,6 +7,7 @@ use crate::check::results::Acked;
 use crate::check::{Verdict, Violation};
 use crate::choices::Stream;
 use crate::profile::Setup;
+use crate::trace::{self, What};
 use bytes::Bytes;
 use holdfast_consensus::job::{Call, ReplicaInput};
 use holdfast_consensus::message::Outcome;
@@ -116,7 +117,7 @@ impl World {
         if let Some(work) = &mut self.clients.all[client].work {
             work.deadline = deadline;
         }
-        self.note(Some(node), || format!("client {client} calls {ticket} {}", name_of(&call)));
+        self.note_call(node, Some(client), ticket, &call);
         self.step(node, ReplicaInput::Call { ticket, call, deadline })
     }
 
@@ -199,7 +200,10 @@ impl World {
     /// An answer of a replica.
     pub(super) fn answered(&mut self, node: usize, ticket: Ticket, outcome: Outcome) -> Verdict {
         self.hash.fold(ticket.0);
-        self.note(Some(node), || format!("answers {ticket} {}", crate::trace::outcome(&outcome)));
+        self.note(Some(node), || {
+            let (kind, text) = trace::outcome(&outcome);
+            What::Answered { ticket: ticket.0, kind, text }
+        });
         let holder = self.clients.all.iter().position(|c| c.ticket.is_some_and(|t| t.0 == ticket));
         let Some(client) = holder else { return self.script_answered(node, ticket, outcome) };
         match outcome {
@@ -290,6 +294,7 @@ impl World {
     /// A client stops waiting: the outcome is unknown.
     pub(super) fn give_up(&mut self, client: usize, ticket: Ticket) {
         if self.clients.all[client].ticket.is_some_and(|t| t.0 == ticket) {
+            self.note(None, || What::GaveUp { client, ticket: ticket.0 });
             self.unknown(client);
         }
     }
@@ -313,16 +318,9 @@ impl World {
         let Ok(at) = process.view.kv_get(key) else { return Ok(()) };
         self.summary.reads += 1;
         let value = at.value.map(|row| row.value);
-        reads::check(&n.name, key, value.as_ref(), at.applied, floor, &self.suite.model)
-    }
-}
-
-fn name_of(call: &Call) -> &'static str {
-    match call {
-        Call::Propose { .. } => "propose",
-        Call::ProposeUnique { .. } => "propose-unique",
-        Call::Barrier => "barrier",
-        Call::Transfer { .. } => "transfer",
-        Call::Confirm { .. } => "confirm",
+        let applied = at.applied;
+        self.note(Some(node), || trace::read(key, value.as_deref(), applied));
+        let n = &self.nodes[node];
+        reads::check(&n.name, key, value.as_ref(), applied, floor, &self.suite.model)
     }
 }

@@ -5,6 +5,7 @@ use super::{Event, World};
 use crate::check::{Verdict, Violation};
 use crate::choices::Stream;
 use crate::node::{self, State};
+use crate::trace::What;
 use holdfast_consensus::ClusterId;
 use holdfast_consensus::bootstrap::Step;
 use holdfast_consensus::handshake::{Hello, admit};
@@ -39,7 +40,7 @@ impl World {
         };
         if admit(&of_a, &of_b).is_ok() && admit(&of_b, &of_a).is_ok() {
             self.network.set_connected(a, b, true);
-            self.note(Some(a), || format!("connected to {}", of_b.name));
+            self.note(Some(a), || What::life("connects", format!("connected to {}", of_b.name)));
             return Ok(());
         }
         self.hear_hello(a, &of_b)?;
@@ -75,11 +76,11 @@ impl World {
                 let high = u128::from(self.choices.bits(Stream::Setup));
                 let low = u128::from(self.choices.bits(Stream::Setup));
                 let cluster = ClusterId((high << 64) | low | 1);
-                self.note(Some(node), || format!("founds {cluster}"));
+                self.note(Some(node), || What::life("founds", format!("founds {cluster}")));
                 home.found(cluster, 1, membership)
             }
             Step::Adopt { cluster, epoch } => {
-                self.note(Some(node), || format!("adopts {cluster}"));
+                self.note(Some(node), || What::life("adopts", format!("adopts {cluster}")));
                 home.adopt(cluster, epoch)
             }
         };

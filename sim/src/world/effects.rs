@@ -4,6 +4,7 @@ use super::{Event, World};
 use crate::check::{Verdict, Violation};
 use crate::faults::Fault;
 use crate::node::{TheLog, TheMachine};
+use crate::trace::{self, What};
 use holdfast_consensus::event::{Event as Seen, RoleKind};
 use holdfast_consensus::invariant::{self, Before};
 use holdfast_consensus::io::Persist;
@@ -30,6 +31,7 @@ impl World {
             return Err(Violation::new("core-invariant", format!("{name}: {broken}")));
         }
         let (term, commit) = (core.hard().term, core.commit());
+        self.note_settled(node);
         for effect in &out {
             if let Effect::Observe(event) = effect {
                 self.observe(node, event)?;
@@ -130,7 +132,7 @@ impl World {
             self.written(node, batches)?;
         }
         let (lane, kind) = (job.lane(), job.kind());
-        self.note(Some(node), || format!("job {kind} begins"));
+        self.note(Some(node), || What::JobBegan { lane: trace::lane(lane), kind });
         let at = self.now + self.latency(node, kind);
         let n = &mut self.nodes[node];
         let (life, name) = (n.life, n.name.clone());
@@ -180,18 +182,18 @@ impl World {
             },
             Done::Log(Err(fault)) => {
                 let text = fault.to_string();
-                self.note(Some(node), || format!("log fault: {text}"));
+                self.note(Some(node), || What::fault("log-fault", text));
             }
             Done::Apply(Err(fault)) => {
                 let text = fault.to_string();
-                self.note(Some(node), || format!("store fault: {text}"));
+                self.note(Some(node), || What::fault("store-fault", text));
             }
             Done::Apply(Ok(_)) | Done::Side(..) => {}
         }
     }
 
     fn observe(&mut self, node: usize, event: &Seen) -> Verdict {
-        self.note(Some(node), || format!("{event:?}"));
+        self.note_inside(node, event);
         let n = &mut self.nodes[node];
         match event {
             Seen::Role { role: RoleKind::Leader, term } => {

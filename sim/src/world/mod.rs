@@ -10,6 +10,7 @@ mod effects;
 mod finish;
 mod nemesis;
 mod network;
+mod noting;
 mod processes;
 pub mod script;
 mod suite;
@@ -22,13 +23,14 @@ use crate::hash::TraceHash;
 use crate::node::{Clock, Node};
 use crate::profile::{Profile, Setup};
 use crate::queue::Queue;
-use crate::trace::Trace;
+use crate::trace::{self, Recording, Trace};
 use clients::Clients;
 use holdfast_consensus::job::Lane;
 use holdfast_consensus::message::Message;
 use holdfast_consensus::{Index, MemberId, Micros, Ticket};
 use holdfast_log::mem_disk::DiskCounts;
 use network::Network;
+use noting::relief;
 use std::collections::BTreeMap;
 use suite::Suite;
 
@@ -41,7 +43,7 @@ const LOOK_EVERY: Micros = 50_000;
 enum Event {
     Start { node: usize, life: u64 },
     Wake { node: usize, life: u64, at: Micros },
-    Deliver { to: usize, life: u64, from: MemberId, message: Box<Message> },
+    Deliver { to: usize, life: u64, from: MemberId, copy: trace::Copy, message: Box<Message> },
     Reset { node: usize, life: u64, peer: MemberId },
     JobEnd { node: usize, life: u64, lane: Lane },
     Connect { nodes: [usize; 2], lives: [u64; 2] },
@@ -139,7 +141,8 @@ impl World {
         Self::build(choices, names, setup, trace)
     }
 
-    fn build(mut choices: Choices, names: Vec<String>, setup: Setup, trace: Trace) -> Self {
+    fn build(mut choices: Choices, names: Vec<String>, setup: Setup, mut trace: Trace) -> Self {
+        trace.begin(&names);
         let nodes = names
             .iter()
             .map(|name| Node::new(name.clone(), draw_clock(&mut choices, &setup)))
@@ -205,8 +208,8 @@ impl World {
         &self.setup
     }
 
-    /// The trace, line by line.
-    pub fn take_trace(&mut self) -> Vec<String> {
+    /// What was recorded of the run, once; empty if its trace is off.
+    pub fn take_trace(&mut self) -> Recording {
         self.trace.take()
     }
 
@@ -254,7 +257,9 @@ impl World {
         match event {
             Event::Start { node, life } => self.start(node, life),
             Event::Wake { node, life, at } => self.wake(node, life, at),
-            Event::Deliver { to, life, from, message } => self.deliver(to, life, from, message),
+            Event::Deliver { to, life, from, copy, message } => {
+                self.deliver(to, life, from, copy, message)
+            }
             Event::Reset { node, life, peer } => self.peer_reset(node, life, peer),
             Event::JobEnd { node, life, lane } => self.job_end(node, life, lane),
             Event::Connect { nodes, lives } => self.connect(nodes, lives),
@@ -276,16 +281,10 @@ impl World {
             }
             Event::Space { node } => {
                 self.nodes[node].disk.set_budget(None);
+                self.note(Some(node), || relief("disk-full", "space comes back"));
                 Ok(())
             }
             Event::Look => self.look(),
-        }
-    }
-
-    fn note(&mut self, node: Option<usize>, what: impl FnOnce() -> String) {
-        if self.trace.is_on() {
-            let (now, node) = (self.now, node.map(|n| &self.nodes[n]));
-            self.trace.line(now, node, &what());
         }
     }
 

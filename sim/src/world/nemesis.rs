@@ -1,10 +1,12 @@
 //! The nemesis: injects faults of the drawn kinds at drawn times.
 
+use super::noting::{lasting, relief};
 use super::{Event, Phase, World};
 use crate::check::Verdict;
 use crate::choices::Stream;
 use crate::faults::Fault;
 use crate::profile::FaultKind;
+use crate::trace::What;
 use holdfast_consensus::Ticket;
 use holdfast_consensus::job::{Call, ReplicaInput};
 use holdfast_log::mem_disk::Op;
@@ -22,22 +24,23 @@ impl World {
         let node = self.choices.pick(PROCESS, self.nodes.len());
         let power = self.choices.chance(PROCESS, 500);
         let running = self.nodes[node].is_running();
-        let name = self.names[node].clone();
-        self.note(None, || format!("nemesis: {kind:?} {name}"));
         match kind {
             FaultKind::PowerLoss if running => self.crash(node, true),
             FaultKind::Kill if running => self.crash(node, false),
             FaultKind::EffectBoundary if running => {
                 let left = self.choices.between(PROCESS, 0, 40);
                 self.nodes[node].effect_plan = Some((left, power));
+                self.note(Some(node), || plan("effect-boundary", "effects", left));
             }
             FaultKind::Fuse if running => {
                 let left = self.choices.between(PROCESS, 1, 80);
                 self.nodes[node].disk.set_fuse(Some(left));
                 self.nodes[node].fuse_plan = Some(power);
+                self.note(Some(node), || plan("fuse", "operations of the disk", left));
             }
             FaultKind::Blackout => {
                 self.faults.count(Fault::Blackout);
+                self.note(None, || What::fault("blackout", "every node loses power"));
                 for node in 0..self.nodes.len() {
                     if self.nodes[node].is_running() {
                         self.crash(node, true);
@@ -51,20 +54,39 @@ impl World {
                 let (life, pause) = (self.nodes[node].life, self.nodes[node].pause);
                 self.queue.push(self.now + span, Event::Resume { node, life, pause });
             }
+            FaultKind::Transfer => return self.transfer(node),
+            FaultKind::CutOneWay | FaultKind::CutLink | FaultKind::Isolate | FaultKind::Split => {
+                self.cut(kind, node)
+            }
+            _ => self.disk_fault(kind, node, running),
+        }
+        Ok(())
+    }
+
+    fn disk_fault(&mut self, kind: FaultKind, node: usize, running: bool) {
+        match kind {
             FaultKind::Stall => {
                 self.faults.count(Fault::Stalled);
                 let span = self.choices.wait(Stream::Disk, 800_000);
-                self.nodes[node].stalled_until = self.now + span;
+                let until = self.now + span;
+                self.nodes[node].stalled_until = until;
+                self.note(Some(node), || lasting("stall", "the disk is slow", until));
             }
             FaultKind::SyncFailure if running => {
                 self.faults.count(Fault::SyncFailed);
                 self.nodes[node].disk.fail_next(Op::Sync, "log/");
+                self.note(Some(node), || {
+                    What::fault("sync-failure", "the next sync of log/ fails")
+                });
             }
             FaultKind::StoreFailure if running => {
                 self.faults.count(Fault::StoreFailed);
                 let path = ["store/", "snap/"][self.choices.pick(Stream::Disk, 2)];
                 let op = [Op::Sync, Op::Write, Op::SetLen][self.choices.pick(Stream::Disk, 3)];
                 self.nodes[node].disk.fail_next(op, path);
+                self.note(Some(node), || {
+                    What::fault("store-failure", format!("the next {op:?} of {path} fails"))
+                });
             }
             FaultKind::Full if running => {
                 self.faults.count(Fault::DiskFull);
@@ -72,15 +94,13 @@ impl World {
                 let left = self.choices.between(Stream::Disk, 0, 200_000);
                 disk.set_budget(Some(disk.used() + left));
                 let span = self.choices.wait(Stream::Disk, 1_500_000);
-                self.queue.push(self.now + span, Event::Space { node });
-            }
-            FaultKind::Transfer => return self.transfer(node),
-            FaultKind::CutOneWay | FaultKind::CutLink | FaultKind::Isolate | FaultKind::Split => {
-                self.cut(kind, node)
+                let until = self.now + span;
+                self.queue.push(until, Event::Space { node });
+                let text = format!("the disk has room for {left} more bytes");
+                self.note(Some(node), || lasting("disk-full", &text, until));
             }
             _ => {}
         }
-        Ok(())
     }
 
     fn cut(&mut self, kind: FaultKind, node: usize) {
@@ -107,15 +127,19 @@ impl World {
             self.network.cut(*from, *to);
         }
         self.next_cut += 1;
-        self.cuts.insert(self.next_cut, links);
+        let cut = self.next_cut;
+        self.note(None, || What::Cut { links: links.clone() });
+        self.cuts.insert(cut, links);
         let span = self.choices.wait(Stream::Network, 900_000);
-        self.queue.push(self.now + span, Event::Uncut { cut: self.next_cut });
+        self.queue.push(self.now + span, Event::Uncut { cut });
     }
 
     pub(super) fn uncut(&mut self, cut: u64) {
-        for (from, to) in self.cuts.remove(&cut).unwrap_or_default() {
-            self.network.uncut(from, to);
+        let Some(links) = self.cuts.remove(&cut) else { return };
+        for (from, to) in &links {
+            self.network.uncut(*from, *to);
         }
+        self.note(None, || What::Uncut { links });
     }
 
     fn transfer(&mut self, node: usize) -> Verdict {
@@ -128,6 +152,7 @@ impl World {
         self.next_ticket += 1;
         let deadline = self.nodes[node].clock.show(self.now) + 500_000;
         let (ticket, call) = (Ticket(self.next_ticket), Call::Transfer { to });
+        self.note_call(node, None, ticket, &call);
         self.step(node, ReplicaInput::Call { ticket, call, deadline })
     }
 
@@ -162,7 +187,12 @@ impl World {
                 self.queue.push(now + 1_000, Event::Start { node, life });
             }
         }
-        self.note(None, || "healed".to_owned());
+        self.note(None, || relief("all", "every fault is over"));
         self.progress.moved(self.now);
     }
+}
+
+/// A crash that waits for its moment.
+fn plan(kind: &'static str, unit: &str, left: u64) -> What {
+    What::fault(kind, format!("planned: a crash after {left} more {unit}"))
 }

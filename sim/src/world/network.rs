@@ -12,6 +12,7 @@ use crate::check::{Verdict, Violation};
 use crate::choices::Stream;
 use crate::faults::Fault;
 use crate::hash::of_bytes;
+use crate::trace::{self, Fate};
 use holdfast_consensus::job::ReplicaInput;
 use holdfast_consensus::message::{Message, SendLane};
 use holdfast_consensus::{MemberId, Micros, wire};
@@ -77,20 +78,19 @@ impl World {
         let Some(&target) = self.members.get(&to) else {
             return Err(Violation::new("membership", format!("a message goes to unknown {to}")));
         };
-        if self.trace.is_on() {
-            let what = format!("-> {} {}", self.names[target], crate::trace::message(&message));
-            self.note(Some(from), || what);
-        }
         if !self.network.is_connected(from, target) {
+            self.note_sent(from, target, &message, Fate::Unconnected);
             return Ok(());
         }
         if self.network.is_cut(from, target) {
             self.faults.count(Fault::Cut);
+            self.note_sent(from, target, &message, Fate::Cut);
             return Ok(());
         }
         let faulty = self.phase == super::Phase::Active;
         if faulty && self.choices.chance(Stream::Network, self.setup.loss) {
             self.faults.count(Fault::Dropped);
+            self.note_sent(from, target, &message, Fate::Dropped);
             return Ok(());
         }
         let message = if self.setup.codec {
@@ -110,25 +110,28 @@ impl World {
             self.faults.count(Fault::Duplicated);
             let held = self.choices.between(Stream::Network, 0, self.setup.held);
             let at = self.now + self.setup.delay + held;
-            self.arrive(at, from, target, message.clone());
+            self.arrive(at, from, target, Fate::Again, message.clone());
         }
         let jitter = self.choices.between(Stream::Network, 0, self.setup.jitter);
         let mut at = self.now + self.setup.delay + jitter;
+        let mut fate = Fate::Underway;
         if faulty && self.choices.chance(Stream::Network, self.setup.reorder) {
             self.faults.count(Fault::Reordered);
             at += self.choices.between(Stream::Network, 1, self.setup.held);
+            fate = Fate::Held;
         } else {
             let last = self.network.last.entry((from, target, lane)).or_default();
             at = at.max(*last);
             *last = at;
         }
-        self.arrive(at, from, target, message);
+        self.arrive(at, from, target, fate, message);
         Ok(())
     }
 
-    fn arrive(&mut self, at: Micros, from: usize, to: usize, message: Message) {
+    fn arrive(&mut self, at: Micros, from: usize, to: usize, fate: Fate, message: Message) {
+        let copy = self.note_sent(from, to, &message, fate);
         let (life, from) = (self.nodes[to].life, self.nodes[from].member);
-        self.queue.push(at, Event::Deliver { to, life, from, message: Box::new(message) });
+        self.queue.push(at, Event::Deliver { to, life, from, copy, message: Box::new(message) });
     }
 
     pub(super) fn deliver(
@@ -136,17 +139,19 @@ impl World {
         to: usize,
         life: u64,
         from: MemberId,
+        copy: trace::Copy,
         message: Box<Message>,
     ) -> Verdict {
         if !self.lives(to, life) {
+            self.note_missed(to, from, copy, &message);
             return Ok(());
         }
         if self.nodes[to].paused {
-            self.held[to].push(Event::Deliver { to, life, from, message });
+            self.held[to].push(Event::Deliver { to, life, from, copy, message });
             return Ok(());
         }
         self.hash.fold(from.0);
-        self.note(Some(to), || format!("<- {from} {}", crate::trace::message(&message)));
+        self.note_arrived(to, from, copy, &message);
         self.step(to, ReplicaInput::Message { from, message: *message })
     }
 

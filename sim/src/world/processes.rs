@@ -7,6 +7,7 @@
 //! members are for later rules). A cluster must survive it: Raft assumes that what was synced
 //! stays and nothing else.
 
+use super::noting::relief;
 use super::{Event, Phase, World, draw_clock};
 use crate::check::watermarks::Watermarks;
 use crate::check::{Verdict, Violation};
@@ -14,6 +15,7 @@ use crate::choices::{Choices, Stream};
 use crate::faults::{Fault, Faults};
 use crate::node::{self, Boot, Process, State};
 use crate::shadow::Shadow;
+use crate::trace::{self, What};
 use holdfast_consensus::MemberId;
 use holdfast_consensus::job::{Done, Job, Lane, ReplicaInput};
 use holdfast_consensus::traits::{LogReader, LogStore, StateMachine};
@@ -88,7 +90,8 @@ impl World {
         };
         self.nodes[node].member = member;
         self.members.insert(member, node);
-        self.note(Some(node), || format!("starts as {member}"));
+        self.trace.member(member, node);
+        self.note(Some(node), || What::life("starts", format!("starts as {member}")));
         match boot {
             Boot::Up(process) => self.up(node, *process),
             Boot::Forming(waiting) => {
@@ -112,7 +115,7 @@ impl World {
         if !blown && news {
             // A full or failing disk explains it: whoever restarts it tries again.
             let why = why.to_owned();
-            self.note(Some(node), || format!("does not start: {why}"));
+            self.note(Some(node), || What::life("refuses", format!("does not start: {why}")));
             self.crash(node, false);
             return Ok(());
         }
@@ -174,7 +177,9 @@ impl World {
             self.nodes[node].disk.set_fuse(None);
         }
         self.note(Some(node), || {
-            format!("runs: {:?} last {} applied {}", recovered.hard, recovered.last, applied.last)
+            let (hard, last) = (recovered.hard, recovered.last);
+            let what = format!("runs: {}, last {last}, applied {}", hard.term, applied.last);
+            What::life("runs", what)
         });
         self.dial_all(node);
         self.step(node, ReplicaInput::Wake)
@@ -183,7 +188,7 @@ impl World {
     /// Ends the process of a node at this very point: nothing of it does anything any more.
     pub(super) fn crash(&mut self, node: usize, power: bool) {
         self.faults.count(if power { Fault::Crash } else { Fault::Kill });
-        self.note(Some(node), || (if power { "loses power" } else { "is killed" }).to_owned());
+        let before = self.damage();
         let member = self.nodes[node].member;
         self.nodes[node].disk.set_fuse(Some(0));
         let state = std::mem::replace(&mut self.nodes[node].state, State::Down);
@@ -209,6 +214,7 @@ impl World {
         n.stuck.clear();
         let (life, kept_down) = (n.life, n.kept_down);
         self.held[node].clear();
+        self.note_crash(node, power, &before);
         for peer in 0..self.nodes.len() {
             if peer == node {
                 continue;
@@ -236,7 +242,7 @@ impl World {
     pub(super) fn pause(&mut self, node: usize) {
         self.nodes[node].paused = true;
         self.nodes[node].pause += 1;
-        self.note(Some(node), || "stands still".to_owned());
+        self.note(Some(node), || What::fault("pause", "the process stands still"));
     }
 
     /// The process goes on, and everything that waited for it happens, in order.
@@ -244,7 +250,7 @@ impl World {
         if !std::mem::take(&mut self.nodes[node].paused) {
             return;
         }
-        self.note(Some(node), || "goes on".to_owned());
+        self.note(Some(node), || relief("pause", "the process goes on"));
         self.release(node);
     }
 
@@ -264,6 +270,7 @@ impl World {
             return Ok(());
         }
         self.nodes[node].wake_at = None;
+        self.note(Some(node), || What::Timer);
         self.step(node, ReplicaInput::Wake)
     }
 
@@ -302,7 +309,7 @@ impl World {
         if self.blown(node)? {
             return Ok(());
         }
-        self.note(Some(node), || format!("job {kind} done"));
+        self.note(Some(node), || What::JobEnded { lane: trace::lane(lane), kind });
         self.before_done(node, &done);
         self.step(node, ReplicaInput::Done(done))
     }

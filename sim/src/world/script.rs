@@ -8,6 +8,7 @@
 //! Times are virtual microseconds; nodes are positions in the list of names. A violation of any
 //! property ends the script as it ends a campaign.
 
+use super::noting::relief;
 use super::{Event, LOOK_EVERY, World};
 use crate::check::promises::Promises;
 use crate::check::results::Acked;
@@ -15,7 +16,7 @@ use crate::check::{Verdict, Violation};
 use crate::choices::{Choices, Stream};
 use crate::node::State;
 use crate::profile::{Profile, Setup};
-use crate::trace::Trace;
+use crate::trace::{self, Recording, Trace, What};
 use bytes::Bytes;
 use holdfast_consensus::event::RoleKind;
 use holdfast_consensus::job::{Call, Lane, ReplicaInput};
@@ -266,13 +267,14 @@ impl Script {
         self.world.choices.between(Stream::Workload, low, high)
     }
 
-    /// Adds a line to the trace, if it is kept.
-    pub fn note(&mut self, node: Option<usize>, what: impl FnOnce() -> String) {
+    /// Adds a transition to the trace, if it is kept. A string is a sentence of the story; see
+    /// [`What::Guard`] for what the guard decides.
+    pub fn note<W: Into<What>>(&mut self, node: Option<usize>, what: impl FnOnce() -> W) {
         self.world.note(node, what);
     }
 
-    /// The trace, line by line.
-    pub fn take_trace(&mut self) -> Vec<String> {
+    /// What was recorded, once; empty if the trace is off.
+    pub fn take_trace(&mut self) -> Recording {
         self.world.take_trace()
     }
 
@@ -323,22 +325,28 @@ impl Script {
     /// No job of this lane ends until [`Script::free_lane`] or the end of the process.
     pub fn stall_lane(&mut self, node: usize, lane: Lane) {
         self.world.nodes[node].stuck.insert(lane);
+        self.world.note(Some(node), || {
+            What::fault("stuck", format!("no job ends on lane {}", trace::lane(lane)))
+        });
     }
 
     /// Jobs of this lane end again.
     pub fn free_lane(&mut self, node: usize, lane: Lane) {
         self.world.nodes[node].stuck.remove(&lane);
+        self.world.note(Some(node), || relief("stuck", &trace::lane(lane)));
         self.world.release(node);
     }
 
     /// Nothing gets from one node to another any more, in this direction. Cuts add up.
     pub fn cut(&mut self, from: usize, to: usize) {
         self.world.network.cut(from, to);
+        self.world.note(None, || What::Cut { links: vec![(from, to)] });
     }
 
     /// Takes back one [`Script::cut`].
     pub fn mend(&mut self, from: usize, to: usize) {
         self.world.network.uncut(from, to);
+        self.world.note(None, || What::Uncut { links: vec![(from, to)] });
     }
 
     /// Cuts a node off from all others, in both directions.
@@ -378,7 +386,10 @@ impl Script {
         files.extend(back.map(|(path, bytes)| (path.clone(), bytes.clone())));
         n.disk = n.disk.with_files(files);
         n.promises = Promises::default();
-        self.world.note(Some(node), || format!("{part:?} is replaced from a backup"));
+        self.world.note(Some(node), || {
+            let what = if image.0.is_empty() { "is wiped" } else { "is replaced from a backup" };
+            What::fault("restored", format!("{part:?} {what}").to_lowercase())
+        });
     }
 
     /// Calls a replica; `None` if none runs or its process stands still. It waits for as long as
@@ -406,7 +417,7 @@ impl Script {
         };
         world.scripted.open.insert(ticket, by);
         let deadline = world.clock(node) + patience;
-        world.note(Some(node), || format!("the script calls {ticket}"));
+        world.note_call(node, None, ticket, &call);
         world.step(node, ReplicaInput::Call { ticket, call, deadline })?;
         Ok(Some(ticket))
     }
