@@ -6,7 +6,7 @@
 use super::What;
 use holdfast_consensus::event::{Event, StepDown};
 use holdfast_consensus::job::Call;
-use holdfast_consensus::message::{Confirmation, Message, Outcome};
+use holdfast_consensus::message::{Confirmation, Conflict, Message, Outcome};
 use holdfast_consensus::{Body, Entries, Index, LogId, MemberId};
 use holdfast_fsm::command::decode;
 use holdfast_fsm::{Answer, Command, SessionRef};
@@ -44,13 +44,7 @@ pub(super) fn message(message: &Message) -> (&'static str, String) {
             let low = if *low { ", no room for more" } else { "" };
             let what = match result {
                 Ok(durable) => format!("durable through {}", id(*durable)),
-                Err(conflict) => format!(
-                    "conflict after {}: I end at {}, my term there is {}, it begins at {}",
-                    id(conflict.prev),
-                    conflict.last,
-                    conflict.term.map_or_else(|| "unknown".to_owned(), |term| term.to_string()),
-                    conflict.first_of_term
-                ),
+                Err(conflict) => unmatched(*conflict),
             };
             ("AppendReply", format!("{term} #{round} {what}{low}"))
         }
@@ -178,6 +172,16 @@ pub fn outcome(outcome: &Outcome) -> (&'static str, String) {
         Outcome::NotCommitted(why) => ("refused", format!("not committed: {why}")),
         Outcome::Unknown(why) => ("unknown", format!("unknown: {why}")),
     }
+}
+
+fn unmatched(conflict: Conflict) -> String {
+    format!(
+        "conflict after {}: I end at {}, my term there is {}, it begins at {}",
+        id(conflict.prev),
+        conflict.last,
+        conflict.term.map_or_else(|| "unknown".to_owned(), |term| term.to_string()),
+        conflict.first_of_term
+    )
 }
 
 fn confirmed(said: &Confirmation) -> String {
