@@ -78,6 +78,75 @@ pub enum Answer {
         /// What it holds.
         current: Current,
     },
+    /// The partition has an owner now.
+    PartitionAssigned {
+        /// Its placement.
+        placed: u64,
+    },
+    /// The partition has an owner already; nothing changed.
+    AlreadyAssigned {
+        /// The placement in force.
+        placed: u64,
+    },
+    /// The topic has fewer partitions; nothing changed.
+    NoSuchPartition {
+        /// Its partitions.
+        partitions: u32,
+    },
+    /// Another placement is in force; nothing changed.
+    WrongPlacement {
+        /// The one in force.
+        current: u64,
+    },
+    /// The target owns the partition already; nothing changed.
+    AlreadyOwner,
+    /// The move began.
+    MoveStarted {
+        /// The move.
+        incarnation: u64,
+    },
+    /// Another move is under way; nothing changed.
+    MoveUnderWay {
+        /// That move.
+        incarnation: u64,
+    },
+    /// No move is under way; nothing changed.
+    NoMove {
+        /// The placement in force.
+        placed: u64,
+    },
+    /// The target owns the partition now.
+    MoveCompleted {
+        /// The move, which is now the placement.
+        incarnation: u64,
+    },
+    /// The move was given up; the owner is as before.
+    MoveAborted {
+        /// The move.
+        incarnation: u64,
+    },
+    /// The child is attached.
+    Attached {
+        /// The attachment: the epoch of its cursors.
+        incarnation: u64,
+    },
+    /// The child is attached already; nothing changed.
+    AlreadyAttached {
+        /// The attachment in force.
+        incarnation: u64,
+    },
+    /// The attachment needs one tail for each partition of the parent; nothing changed.
+    WrongTails {
+        /// Partitions of the parent.
+        partitions: u32,
+    },
+    /// The parent is the child, or is fed from it; nothing changed.
+    WouldFeedItself,
+    /// The child is detached.
+    Detached {
+        /// The attachment that ended.
+        incarnation: u64,
+    },
 }
 
 impl Answer {

@@ -1,6 +1,9 @@
 //! What each entry does to the state. Reads nothing but the entry and the state, so that every
 //! replica computes the same records, answers and digest.
 
+mod links;
+mod placement;
+
 use crate::answer::{Answer, CURRENT_VALUE_MAX, Current};
 use crate::command::{Command, CreateTopic, DeleteTopic, Envelope, EnvelopeFault, PutMember};
 use crate::header::Header;
@@ -72,7 +75,13 @@ fn execute(
     let index = entry.id.index.0;
     match command {
         Command::CreateTopic(c) => create_topic(rows, header, index, c),
-        Command::DeleteTopic(c) => delete_topic(rows, header, entry, &c),
+        Command::DeleteTopic(c) => delete_topic(&mut Scene { rows, header, entry }, &c),
+        Command::AssignPartition(c) => placement::assign(&mut Scene { rows, header, entry }, c),
+        Command::SetTarget(c) => placement::set_target(&mut Scene { rows, header, entry }, c),
+        Command::CompleteMove(c) => placement::complete(&mut Scene { rows, header, entry }, &c),
+        Command::AbortMove(c) => placement::abort(&mut Scene { rows, header, entry }, &c),
+        Command::AttachChild(c) => links::attach(&mut Scene { rows, header, entry }, c),
+        Command::DetachChild(c) => links::detach(&mut Scene { rows, header, entry }, &c),
         Command::PutMember(c) => put_member(rows, index, c),
         Command::RegisterSession => session::register(rows, entry),
         Command::CloseSession { client } => session::close(rows, client),
@@ -124,28 +133,65 @@ fn create_topic(
     Ok(Answer::TopicCreated { incarnation: index })
 }
 
-/// Deletes a topic and writes its tombstone in the same transaction: the tombstone is the only
-/// local proof that anything of this incarnation may be destroyed (R29).
-fn delete_topic(
-    rows: &mut Rows<'_>,
-    header: &Header,
-    entry: &Entry,
-    c: &DeleteTopic,
-) -> Result<Answer, StoreFault> {
+/// What an entry changes, and what it is: together, for the commands of the data plane.
+struct Scene<'a, 'txn> {
+    rows: &'a mut Rows<'txn>,
+    header: &'a Header,
+    entry: &'a Entry,
+}
+
+impl Scene<'_, '_> {
+    /// A stamp of what this entry creates. An entry carries one command and creates or deletes one
+    /// thing of a kind and name, so that its index names it (R31).
+    fn stamp(&self, kind: ResourceKind, name: String) -> Stamp {
+        Stamp {
+            cluster: self.header.cluster,
+            epoch: self.header.state_epoch,
+            group: self.header.group,
+            kind,
+            name,
+            incarnation: self.entry.id.index.0,
+        }
+    }
+
+    /// A live topic of the wanted incarnation, or the answer that refuses.
+    fn topic(&self, name: &str, incarnation: u64) -> Result<Result<Topic, Answer>, StoreFault> {
+        let found = self.rows.get::<Topic>(&records::key(TableId::Topics, name.as_bytes()))?;
+        Ok(match found {
+            None => Err(Answer::NotFound),
+            Some(live) if live.stamp.incarnation != incarnation => {
+                Err(Answer::WrongIncarnation { current: live.stamp.incarnation })
+            }
+            Some(live) => Ok(live),
+        })
+    }
+}
+
+/// Writes the tombstone of what this entry deletes: the only local proof that anything of this
+/// incarnation may be destroyed (R29).
+fn bury(scene: &mut Scene<'_, '_>, stamp: Stamp) -> Result<(), StoreFault> {
+    let tombstone = Tombstone {
+        epoch: scene.header.state_epoch,
+        deleted_at: scene.entry.id.index.0,
+        time: scene.entry.time,
+        stamp,
+    };
+    scene.rows.put(&records::tombstone_key(&tombstone.stamp), &tombstone)
+}
+
+/// Deletes a topic with its placements and attachments, and writes their tombstones, in the same
+/// transaction.
+fn delete_topic(scene: &mut Scene<'_, '_>, c: &DeleteTopic) -> Result<Answer, StoreFault> {
     let key = records::key(TableId::Topics, c.name.as_bytes());
-    let Some(live) = rows.get::<Topic>(&key)? else { return Ok(Answer::NotFound) };
+    let Some(live) = scene.rows.get::<Topic>(&key)? else { return Ok(Answer::NotFound) };
     let incarnation = live.stamp.incarnation;
     if c.incarnation.is_some_and(|wanted| wanted != incarnation) {
         return Ok(Answer::WrongIncarnation { current: incarnation });
     }
-    let tombstone = Tombstone {
-        epoch: header.state_epoch,
-        deleted_at: entry.id.index.0,
-        time: entry.time,
-        stamp: live.stamp,
-    };
-    rows.remove::<Topic>(&key)?;
-    rows.put(&records::tombstone_key(&tombstone.stamp), &tombstone)?;
+    scene.rows.remove::<Topic>(&key)?;
+    bury(scene, live.stamp)?;
+    placement::forget(scene, &c.name)?;
+    links::forget(scene, &c.name)?;
     Ok(Answer::TopicDeleted { incarnation })
 }
 

@@ -7,10 +7,15 @@
 //! more of them takes new type numbers, so that an older one stops at the entry instead of reading
 //! it in its own way. A known type with another flag is undecodable, which is a result.
 
+mod plane;
+
 use crate::rules::{self, Rule};
 use bytes::{BufMut, Bytes, BytesMut};
 use holdfast_consensus::MemberId;
 use holdfast_consensus::codec::{self, CodecError};
+pub use plane::{
+    AbortMove, AssignPartition, AttachChild, CompleteMove, DetachChild, PartitionRef, SetTarget,
+};
 use serde::{Deserialize, Serialize};
 
 /// Numbers of the entry types. Below 1000 they are those of the feature list; from 1000 on they
@@ -20,8 +25,20 @@ pub mod kind {
     pub const CREATE_TOPIC: u16 = 1;
     /// Delete a topic.
     pub const DELETE_TOPIC: u16 = 3;
+    /// Give a partition its first owner.
+    pub const ASSIGN_PARTITION: u16 = 5;
     /// A member joins, or renews its record.
     pub const PUT_MEMBER: u16 = 6;
+    /// Attach a child topic to its parent.
+    pub const ATTACH_CHILD: u16 = 13;
+    /// Detach a child topic.
+    pub const DETACH_CHILD: u16 = 14;
+    /// Begin to move a partition.
+    pub const SET_TARGET: u16 = 15;
+    /// Complete the move of a partition.
+    pub const COMPLETE_MOVE: u16 = 16;
+    /// Give up the move of a partition.
+    pub const ABORT_MOVE: u16 = 17;
     /// Register a client session.
     pub const REGISTER_SESSION: u16 = 1000;
     /// Close a client session.
@@ -34,10 +51,16 @@ pub mod kind {
     pub const KV_DELETE: u16 = 1012;
 
     /// Every type that this build applies, in order.
-    pub const KNOWN: [u16; 8] = [
+    pub const KNOWN: [u16; 14] = [
         CREATE_TOPIC,
         DELETE_TOPIC,
+        ASSIGN_PARTITION,
         PUT_MEMBER,
+        ATTACH_CHILD,
+        DETACH_CHILD,
+        SET_TARGET,
+        COMPLETE_MOVE,
+        ABORT_MOVE,
         REGISTER_SESSION,
         CLOSE_SESSION,
         KV_PUT,
@@ -137,6 +160,18 @@ pub enum Command {
         /// The key.
         key: Bytes,
     },
+    /// Give a partition its first owner (type 5).
+    AssignPartition(AssignPartition),
+    /// Attach a child topic to its parent (type 13).
+    AttachChild(AttachChild),
+    /// Detach a child topic, leaving a tombstone (type 14).
+    DetachChild(DetachChild),
+    /// Begin to move a partition (type 15).
+    SetTarget(SetTarget),
+    /// Complete the move of a partition (type 16).
+    CompleteMove(CompleteMove),
+    /// Give up the move of a partition, leaving a tombstone (type 17).
+    AbortMove(AbortMove),
 }
 
 impl Command {
@@ -152,6 +187,12 @@ impl Command {
             Self::KvPut { .. } => kind::KV_PUT,
             Self::KvCas { .. } => kind::KV_CAS,
             Self::KvDelete { .. } => kind::KV_DELETE,
+            Self::AssignPartition(_) => kind::ASSIGN_PARTITION,
+            Self::AttachChild(_) => kind::ATTACH_CHILD,
+            Self::DetachChild(_) => kind::DETACH_CHILD,
+            Self::SetTarget(_) => kind::SET_TARGET,
+            Self::CompleteMove(_) => kind::COMPLETE_MOVE,
+            Self::AbortMove(_) => kind::ABORT_MOVE,
         }
     }
 
@@ -179,6 +220,12 @@ impl Command {
                 expected.as_deref().map_or(Ok(()), rules::kv_value)
             }
             Self::KvDelete { key } => rules::kv_key(key),
+            Self::AssignPartition(c) => c.validate(),
+            Self::AttachChild(c) => c.validate(),
+            Self::DetachChild(c) => rules::topic_name(&c.child),
+            Self::SetTarget(c) => c.validate(),
+            Self::CompleteMove(c) => c.of.validate(),
+            Self::AbortMove(c) => c.of.validate(),
         }
     }
 
@@ -220,6 +267,12 @@ impl Command {
             Self::KvPut { key, value } => codec::encode(WHAT, &(key, value))?,
             Self::KvCas { key, expected, value } => codec::encode(WHAT, &(key, expected, value))?,
             Self::KvDelete { key } => codec::encode(WHAT, key)?,
+            Self::AssignPartition(c) => codec::encode(WHAT, c)?,
+            Self::AttachChild(c) => codec::encode(WHAT, c)?,
+            Self::DetachChild(c) => codec::encode(WHAT, c)?,
+            Self::SetTarget(c) => codec::encode(WHAT, c)?,
+            Self::CompleteMove(c) => codec::encode(WHAT, c)?,
+            Self::AbortMove(c) => codec::encode(WHAT, c)?,
         };
         let mut out = BytesMut::with_capacity(35 + payload.len());
         out.put_u16_le(self.kind());
@@ -324,6 +377,12 @@ impl<'a> Envelope<'a> {
                 Command::KvCas { key, expected, value }
             }
             kind::KV_DELETE => Command::KvDelete { key: codec::decode(WHAT, payload)? },
+            kind::ASSIGN_PARTITION => Command::AssignPartition(codec::decode(WHAT, payload)?),
+            kind::ATTACH_CHILD => Command::AttachChild(codec::decode(WHAT, payload)?),
+            kind::DETACH_CHILD => Command::DetachChild(codec::decode(WHAT, payload)?),
+            kind::SET_TARGET => Command::SetTarget(codec::decode(WHAT, payload)?),
+            kind::COMPLETE_MOVE => Command::CompleteMove(codec::decode(WHAT, payload)?),
+            kind::ABORT_MOVE => Command::AbortMove(codec::decode(WHAT, payload)?),
             other => unreachable!("type {other} passed the check of the envelope"),
         })
     }

@@ -11,7 +11,7 @@ use thiserror::Error;
 /// Magic of the header row of a store.
 pub const STORE_MAGIC: [u8; 4] = *b"HFST";
 /// Version of the store's records and header.
-pub const STORE_VERSION: u16 = 1;
+pub const STORE_VERSION: u16 = 2;
 /// Key of the header row: below every table.
 pub(crate) const HEADER_KEY: [u8; 1] = [0];
 
@@ -58,6 +58,16 @@ pub enum HeaderFault {
         /// The newest that this build knows.
         known: u16,
     },
+    /// Written by a build from before the first release.
+    #[error(
+        "written in format {found}, which no released build ever wrote, and this build reads format {known}; give the node an empty data directory and let it join as a new member"
+    )]
+    OlderFormat {
+        /// The format found.
+        found: u16,
+        /// The one that this build reads.
+        known: u16,
+    },
     /// It has applied an entry type that this build does not know.
     #[error(
         "has applied entry type {found}, and this build knows types up to {known}; install a newer build"
@@ -68,6 +78,17 @@ pub enum HeaderFault {
         /// The newest that this build knows.
         known: u16,
     },
+}
+
+impl HeaderFault {
+    /// The fault of a format that is not the one known.
+    pub(crate) const fn other_format(found: u16, known: u16) -> Self {
+        if found < known {
+            Self::OlderFormat { found, known }
+        } else {
+            Self::NewerFormat { found, known }
+        }
+    }
 }
 
 impl Header {
@@ -99,7 +120,7 @@ impl Header {
             rest.split_first_chunk::<2>().ok_or_else(|| damaged("the header is cut short"))?;
         let found = u16::from_le_bytes(*version);
         if found != STORE_VERSION {
-            return Err(HeaderFault::NewerFormat { found, known: STORE_VERSION });
+            return Err(HeaderFault::other_format(found, STORE_VERSION));
         }
         let (crc, body) =
             rest.split_first_chunk::<4>().ok_or_else(|| damaged("the header is cut short"))?;

@@ -4,11 +4,18 @@
 //! within the table; numbers inside keys are big-endian, so that byte order is number order. One
 //! map keeps a small transaction small: one tree to copy pages of, whatever tables it touches.
 
+mod plane;
+
 use bytes::Bytes;
 use holdfast_consensus::codec::{self, CodecError};
 use holdfast_consensus::{ClusterId, MemberId, Micros};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+pub use plane::{
+    Assignment, CopyStamp, Link, Owner, Target, VolumeId, assignment_key, assignments_of, link_key,
+    move_name, moved_partition,
+};
 
 /// A table of the state.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,12 +31,23 @@ pub enum TableId {
     Sessions = 4,
     /// The `kv` table, by key.
     Kv = 5,
+    /// Owners of partitions, by topic and partition.
+    Assignments = 6,
+    /// Attachments, by child.
+    Links = 7,
 }
 
 impl TableId {
     /// Every table, in key order.
-    pub const ALL: [Self; 5] =
-        [Self::Topics, Self::Tombstones, Self::Members, Self::Sessions, Self::Kv];
+    pub const ALL: [Self; 7] = [
+        Self::Topics,
+        Self::Tombstones,
+        Self::Members,
+        Self::Sessions,
+        Self::Kv,
+        Self::Assignments,
+        Self::Links,
+    ];
 
     /// The table with this number.
     #[must_use]
@@ -46,7 +64,7 @@ impl TableId {
 
 /// Rows per table, in the order of [`TableId::ALL`].
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts(pub [u64; 5]);
+pub struct Counts(pub [u64; 7]);
 
 impl Counts {
     /// Rows of a table.
@@ -67,14 +85,30 @@ impl Counts {
 pub enum ResourceKind {
     /// A topic.
     Topic,
+    /// A child topic's attachment to its parent.
+    Attachment,
+    /// The placement of a partition, or the move that may become it.
+    Move,
 }
 
 impl ResourceKind {
+    /// A stable lower-case word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Topic => "topic",
+            Self::Attachment => "attachment",
+            Self::Move => "move",
+        }
+    }
+
     /// Its number in keys.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
             Self::Topic => 1,
+            Self::Attachment => 2,
+            Self::Move => 3,
         }
     }
 }
@@ -95,6 +129,12 @@ pub struct Stamp {
     pub name: String,
     /// Index of the entry that created it.
     pub incarnation: u64,
+}
+
+impl std::fmt::Display for Stamp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} `{}` incarnation {}", self.kind.word(), self.name, self.incarnation)
+    }
 }
 
 /// A live topic.
@@ -202,6 +242,8 @@ record! {
     Member in Members as "member record";
     Session in Sessions as "session record";
     KvValue in Kv as "kv record";
+    Assignment in Assignments as "assignment record";
+    Link in Links as "link record";
 }
 
 /// The full key of a record: table, then key within the table.

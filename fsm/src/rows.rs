@@ -93,6 +93,22 @@ impl<'txn> Rows<'txn> {
         Ok(())
     }
 
+    /// Every record whose full key begins with `prefix`, in key order.
+    pub(crate) fn under<R: Record>(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, R)>, StoreFault> {
+        debug_assert_eq!(prefix.first(), Some(&(R::TABLE as u8)));
+        let range =
+            self.table.range::<&[u8]>(prefix..).map_err(|e| self.gate.fault("scan a table", e))?;
+        let mut found = Vec::new();
+        for row in range {
+            let (key, value) = row.map_err(|e| self.gate.fault("scan a table", e))?;
+            if !key.value().starts_with(prefix) {
+                break;
+            }
+            found.push((key.value().to_vec(), decode(value.value())?));
+        }
+        Ok(found)
+    }
+
     /// Rows of a table.
     pub(crate) fn count(&self, table: TableId) -> u64 {
         self.counts.of(table)

@@ -3,6 +3,7 @@
 //! The API checks them before it proposes, and every replica checks them again when it applies:
 //! an entry that breaks one is a result, not an error, and moves the applied index like any other.
 
+use crate::records::{Owner, VolumeId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -50,6 +51,12 @@ pub enum Rule {
     /// The sequence number of a session.
     #[error("sequence numbers of a session start at 1")]
     Sequence,
+    /// The owner of a partition.
+    #[error("an owner has a node name of 1 to 255 bytes and a volume id that is not zero")]
+    Owner,
+    /// The tails of an attachment.
+    #[error("an attachment has one tail for each partition of its parent, at most 100000")]
+    Tails,
 }
 
 /// Checks the name of a topic.
@@ -78,6 +85,23 @@ pub fn partitions(count: u32) -> Result<(), Rule> {
 /// [`Rule::TopicRetention`].
 pub fn retention(milliseconds: Option<u64>) -> Result<(), Rule> {
     (milliseconds != Some(0)).then_some(()).ok_or(Rule::TopicRetention)
+}
+
+/// Checks the owner of a partition.
+///
+/// # Errors
+/// [`Rule::Owner`].
+pub fn owner(owner: &Owner) -> Result<(), Rule> {
+    let named = (1..=MEMBER_NAME_MAX).contains(&owner.node.len());
+    (named && owner.volume != VolumeId(0)).then_some(()).ok_or(Rule::Owner)
+}
+
+/// Checks the tails of an attachment; how many there must be is known only when it is applied.
+///
+/// # Errors
+/// [`Rule::Tails`].
+pub fn tails(tails: &[u64]) -> Result<(), Rule> {
+    (tails.len() as u64 <= u64::from(PARTITIONS_MAX)).then_some(()).ok_or(Rule::Tails)
 }
 
 /// Checks a key of the `kv` table.
@@ -119,6 +143,8 @@ mod tests {
         assert!(Rule::KvKey.to_string().contains(&KV_KEY_MAX.to_string()));
         assert!(Rule::KvValue.to_string().contains(&KV_VALUE_MAX.to_string()));
         assert!(Rule::Member.to_string().contains(&MEMBER_NAME_MAX.to_string()));
+        assert!(Rule::Owner.to_string().contains(&MEMBER_NAME_MAX.to_string()));
+        assert!(Rule::Tails.to_string().contains(&PARTITIONS_MAX.to_string()));
         assert!(Rule::Member.to_string().contains(&MEMBER_TEXT_MAX.to_string()));
     }
 

@@ -19,7 +19,7 @@ use holdfast_consensus::traits::SNAPSHOT_CHUNK_MAX;
 /// Magic of the header frame.
 pub const SNAPSHOT_MAGIC: [u8; 4] = *b"HFSN";
 /// Version of the stream.
-pub const SNAPSHOT_VERSION: u16 = 1;
+pub const SNAPSHOT_VERSION: u16 = 2;
 
 /// Bytes before a frame's payload.
 const FRAME_HEAD: usize = 9;
@@ -76,7 +76,7 @@ pub(crate) fn header_frame(header: &Header) -> Option<Bytes> {
 /// The footer frame.
 pub(crate) fn footer_frame(digest: u128, counts: &Counts) -> Bytes {
     let payload = codec::encode("snapshot footer", &(digest, counts))
-        .expect("a footer is 56 bytes, far below the codec's limit");
+        .expect("a footer is 72 bytes, far below the codec's limit");
     frame(KIND_FOOTER, &payload)
 }
 
@@ -198,8 +198,7 @@ fn header_of(payload: &[u8]) -> Result<Header, String> {
     let (version, rest) = rest.split_first_chunk::<2>().ok_or("the header is cut short")?;
     let found = u16::from_le_bytes(*version);
     if found != SNAPSHOT_VERSION {
-        let fault = HeaderFault::NewerFormat { found, known: SNAPSHOT_VERSION };
-        return Err(format!("it was {fault}"));
+        return Err(format!("it was {}", HeaderFault::other_format(found, SNAPSHOT_VERSION)));
     }
     let header: Header = codec::decode("snapshot header", rest).map_err(|e| e.to_string())?;
     if header.newest_type > kind::NEWEST {
@@ -227,6 +226,8 @@ fn check_value(table: TableId, value: &[u8]) -> Result<(), String> {
         TableId::Members => records::Member::decode(value).map(drop),
         TableId::Sessions => records::Session::decode(value).map(drop),
         TableId::Kv => records::KvValue::decode(value).map(drop),
+        TableId::Assignments => records::Assignment::decode(value).map(drop),
+        TableId::Links => records::Link::decode(value).map(drop),
     }
     .map_err(|e| e.to_string())
 }

@@ -85,7 +85,7 @@ pub enum OpenError {
         /// The group wanted.
         wanted_group: u64,
     },
-    /// A newer build wrote it.
+    /// A newer build wrote it, or one from before the first release.
     #[error("the store {STORE_FILE} was {0}")]
     Newer(HeaderFault),
     /// Its content contradicts itself: it must not be used.

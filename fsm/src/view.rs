@@ -5,6 +5,8 @@
 //! typed error until the state has caught up with everything that anybody was ever answered from
 //! (R21): nobody sees time go back.
 
+mod plane;
+
 use crate::header::Header;
 use crate::records::{
     self, Counts, KvValue, Member, Record, Stamp, TableId, Tombstone, Topic, tombstone_key,

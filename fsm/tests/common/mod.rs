@@ -7,7 +7,11 @@ use holdfast_consensus::traits::{SnapshotSink, SnapshotSource, StateMachine};
 use holdfast_consensus::{
     Body, ClusterId, Entries, Entry, Index, LogId, MemberId, Membership, SnapshotMeta,
 };
-use holdfast_fsm::command::{CreateTopic, DeleteTopic, PutMember};
+use holdfast_fsm::command::{
+    AbortMove, AssignPartition, AttachChild, CompleteMove, CreateTopic, DeleteTopic, DetachChild,
+    PartitionRef, PutMember, SetTarget,
+};
+use holdfast_fsm::records::{Owner, VolumeId};
 use holdfast_fsm::{Answer, Command, Metastore, Restore, SessionRef, StoreOptions};
 use holdfast_log::MemDisk;
 
@@ -63,6 +67,45 @@ pub(crate) fn member(id: u64) -> Command {
         build: "0.1.0".to_owned(),
         newest_type: 1012,
     })
+}
+
+pub(crate) fn owner(n: u64) -> Owner {
+    Owner { node: format!("n{n}"), volume: VolumeId(u128::from(n)) }
+}
+
+pub(crate) fn part(topic: &str, incarnation: u64, partition: u32) -> PartitionRef {
+    PartitionRef { topic: topic.to_owned(), incarnation, partition }
+}
+
+pub(crate) fn assign(to: PartitionRef, n: u64) -> Command {
+    Command::AssignPartition(AssignPartition { to, owner: owner(n) })
+}
+
+pub(crate) fn set_target(of: PartitionRef, placed: u64, n: u64) -> Command {
+    Command::SetTarget(SetTarget { of, placed, target: owner(n) })
+}
+
+pub(crate) fn complete(of: PartitionRef, incarnation: u64, length: u64, forced: bool) -> Command {
+    Command::CompleteMove(CompleteMove { of, incarnation, length, forced })
+}
+
+pub(crate) fn abort(of: PartitionRef, incarnation: u64) -> Command {
+    Command::AbortMove(AbortMove { of, incarnation })
+}
+
+pub(crate) fn attach(child: (&str, u64), parent: (&str, u64), tails: &[u64]) -> Command {
+    Command::AttachChild(AttachChild {
+        child: child.0.to_owned(),
+        child_incarnation: child.1,
+        parent: parent.0.to_owned(),
+        parent_incarnation: parent.1,
+        delay_ms: 60_000,
+        tails: tails.to_vec(),
+    })
+}
+
+pub(crate) fn detach(child: &str, incarnation: Option<u64>) -> Command {
+    Command::DetachChild(DetachChild { child: child.to_owned(), incarnation })
 }
 
 pub(crate) fn bytes(text: &str) -> Bytes {
@@ -133,7 +176,14 @@ fn drawn(rng: &mut SplitMix64, sessions: &mut Vec<(u64, u64)>, index: u64) -> By
     let name = format!("topic-{}", rng.between(0, 8));
     let key = bytes(&format!("key-{}", rng.between(0, 12)));
     let value = Bytes::from(vec![b'v'; usize::try_from(rng.between(0, 300)).expect("small")]);
-    let what = match rng.between(0, 12) {
+    let near = index.saturating_sub(rng.between(1, 12));
+    let what = match rng.between(0, 18) {
+        12 => assign(part(&name, near, 1), rng.between(1, 4)),
+        13 => set_target(part(&name, near, 1), near, rng.between(1, 4)),
+        14 => complete(part(&name, near, 1), near, 5, rng.chance(300)),
+        15 => abort(part(&name, near, 1), near),
+        16 => attach((&name, near), ("topic-0", near), &[1, 2, 3]),
+        17 => detach(&name, None),
         0 | 1 => create(&name),
         2 => delete(&name, None),
         3 => delete(&name, Some(rng.between(1, index))),

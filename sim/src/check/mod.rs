@@ -9,6 +9,7 @@ pub mod election_safety;
 pub mod leader_completeness;
 pub mod log_matching;
 pub mod model;
+pub mod placement;
 pub mod progress;
 pub mod promises;
 pub mod reads;

@@ -1,6 +1,7 @@
 //! The reference state machine: what the metastore must answer and hold, in the simplest form.
 //! It is fed the committed log of the run and knows every past value of every key.
 
+use super::placement::Placements;
 use bytes::Bytes;
 use holdfast_consensus::{Body, Entry, Index};
 use holdfast_fsm::answer::CURRENT_VALUE_MAX;
@@ -17,6 +18,7 @@ pub struct Model {
     applied: u64,
     kv: BTreeMap<Bytes, Versions>,
     topics: BTreeMap<String, u64>,
+    placements: Placements,
     sessions: BTreeMap<u64, (u64, Answer)>,
     answers: BTreeMap<u64, Answer>,
     /// Index at which each command of a session was executed.
@@ -73,6 +75,7 @@ impl Model {
             Command::CreateTopic(c) => match self.topics.get(&c.name) {
                 Some(incarnation) => Answer::TopicExists { incarnation: *incarnation },
                 None => {
+                    self.placements.created(&c, index);
                     self.topics.insert(c.name, index);
                     Answer::TopicCreated { incarnation: index }
                 }
@@ -84,6 +87,7 @@ impl Model {
                 }
                 Some(incarnation) => {
                     self.topics.remove(&c.name);
+                    self.placements.deleted(&c.name);
                     Answer::TopicDeleted { incarnation }
                 }
             },
@@ -112,6 +116,12 @@ impl Model {
                 self.kv.entry(key).or_default().push((index, None));
                 if existed { Answer::KvDeleted } else { Answer::NotFound }
             }
+            Command::AssignPartition(c) => either(self.placements.assign(c, index)),
+            Command::SetTarget(c) => either(self.placements.set_target(c, index)),
+            Command::CompleteMove(c) => either(self.placements.complete(&c)),
+            Command::AbortMove(c) => either(self.placements.abort(&c)),
+            Command::AttachChild(c) => either(self.placements.attach(c, index)),
+            Command::DetachChild(c) => either(self.placements.detach(&c)),
             // The workload sends neither.
             Command::PutMember(_) | Command::CloseSession { .. } => Answer::Undecodable,
         }
@@ -148,11 +158,22 @@ impl Model {
         self.kv.iter().filter_map(|(key, versions)| Some((key, versions.last()?.1.as_ref()?)))
     }
 
+    /// Who owns what, and what feeds what.
+    #[must_use]
+    pub const fn placements(&self) -> &Placements {
+        &self.placements
+    }
+
     /// Live topics with their incarnations.
     #[must_use]
     pub const fn topics(&self) -> &BTreeMap<String, u64> {
         &self.topics
     }
+}
+
+/// A refusal is an answer like any other.
+fn either(answer: Result<Answer, Answer>) -> Answer {
+    answer.unwrap_or_else(|refusal| refusal)
 }
 
 #[cfg(test)]
