@@ -12,11 +12,13 @@
 //! | [`world`] | nodes, network, processes, clients, nemesis; [`world::script`]: worlds that a program drives |
 //! | [`check`] | the properties, one file for each |
 //! | [`campaign`] | many seeds, on several threads |
+//! | [`explore`] | every state of a small cluster, on the core alone |
 #![forbid(unsafe_code)]
 
 pub mod campaign;
 pub mod check;
 pub mod choices;
+pub mod explore;
 pub mod faults;
 pub mod hash;
 pub mod node;

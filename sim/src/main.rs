@@ -27,6 +27,8 @@ enum Verb {
     Run(cli::run::Run),
     /// Run one seed again and say what happened.
     Replay(cli::replay::Replay),
+    /// Visit every state of a small cluster within bounds; exit 1 if a property did not hold.
+    Explore(cli::explore::Explore),
 }
 
 fn main() -> ExitCode {
@@ -34,5 +36,6 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Verb::Run(command) => command.execute(),
         Verb::Replay(command) => command.execute(),
+        Verb::Explore(command) => command.execute(),
     }
 }

@@ -1,8 +1,10 @@
 //! A canonical hash of a core, for exhaustive search: equal states hash equal, whatever the time
-//! and the generator.
+//! and the generator. Writes count by their distance from the last confirmed one, because nothing
+//! but their order matters: two ways to one state that differ in how many writes they took meet.
 
 use super::Core;
 use super::role::Role;
+use crate::types::Seq;
 use std::hash::{Hash, Hasher};
 
 /// FNV-1a over 128 bits, byte order fixed, so that every machine agrees.
@@ -42,7 +44,9 @@ impl Hasher for Fnv {
 }
 
 impl Core {
-    /// A canonical hash of the state without absolute time and generator, for exhaustive search.
+    /// A canonical hash of the state without absolute time, absolute numbers of writes and
+    /// generator, for exhaustive search. Of time it tells only what has been set: who searches
+    /// with it lets a clock move on its own member's wakes alone.
     #[must_use]
     pub fn fingerprint(&self) -> u128 {
         let mut h = Fnv(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
@@ -54,10 +58,13 @@ impl Core {
 
     fn hash_shared(&self, h: &mut Fnv) {
         let s = &self.shared;
-        (s.config.member, s.hard(), s.hard_seq(), s.commit(), s.leader).hash(h);
+        (s.config.member, s.hard(), self.ahead(s.hard_seq()), s.commit(), s.leader).hash(h);
         (s.heard.is_some(), s.low, s.stopped, s.announce).hash(h);
         s.contact.map(|c| (c.leader, c.term, c.commit, c.own_term)).hash(h);
-        (&s.expecting, s.fetches, s.transfers, s.outbox.held()).hash(h);
+        (&s.expecting, s.fetches, s.transfers).hash(h);
+        for (seq, promise) in s.outbox.held() {
+            (self.ahead(*seq), promise).hash(h);
+        }
         (s.log.base(), s.log.last(), s.log.terms(), s.log.memberships()).hash(h);
         s.log.snapshot().hash(h);
         for entry in s.log.tail().iter() {
@@ -67,10 +74,16 @@ impl Core {
 
     fn hash_disk(&self, h: &mut Fnv) {
         let d = &self.shared.disk;
-        (d.next(), d.done(), d.durable(), d.hard(), d.poisoned(), d.reset()).hash(h);
+        (self.ahead(d.next()), d.durable(), d.hard(), d.poisoned()).hash(h);
+        d.reset().map(|(seq, meta)| (self.ahead(*seq), meta)).hash(h);
         for pending in d.pending() {
-            (pending.seq, pending.end, pending.hard).hash(h);
+            (self.ahead(pending.seq), pending.end, pending.hard).hash(h);
         }
+    }
+
+    /// How many writes before this one are not confirmed; zero if it is.
+    fn ahead(&self, seq: Seq) -> u64 {
+        seq.0.saturating_sub(self.shared.disk.done().0)
     }
 
     fn hash_role(&self, h: &mut Fnv) {
@@ -86,7 +99,9 @@ impl Core {
                 leader.transfer.as_ref().map(|t| t.to).hash(h);
                 for (member, p) in &leader.peers {
                     (member, p.matched, p.next, p.feed, p.flight(), p.answered_round).hash(h);
+                    p.search_state().hash(h);
                 }
+                leader.reads.newest_broadcast().hash(h);
                 for read in leader.reads.shape() {
                     read.hash(h);
                 }

@@ -85,6 +85,11 @@ impl Progress {
         (self.flight.len(), self.flight_bytes)
     }
 
+    /// What decides which answers still count and what need not be sent again, for the fingerprint.
+    pub(crate) const fn search_state(&self) -> (u64, Index, Option<FetchId>, bool) {
+        (self.floor, self.told, self.fetch, self.low)
+    }
+
     /// What contradicts this peer's own invariants, given the leader's last entry.
     pub(crate) fn violation(&self, last: LogId) -> Option<String> {
         let bytes: usize = self.flight.iter().map(|(_, weight)| weight).sum();

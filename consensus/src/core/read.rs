@@ -118,4 +118,9 @@ impl Reads {
     pub(crate) fn shape(&self) -> impl Iterator<Item = (Ticket, Option<Index>, u64)> {
         self.waiting.iter().map(|read| (read.ticket, read.index, read.after))
     }
+
+    /// The last round before the newest broadcast, for the fingerprint.
+    pub(crate) const fn newest_broadcast(&self) -> Option<u64> {
+        self.broadcast
+    }
 }

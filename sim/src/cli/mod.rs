@@ -1,5 +1,6 @@
 //! The commands, one file for each, and what they share.
 
+pub(crate) mod explore;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod trace;
