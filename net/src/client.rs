@@ -20,7 +20,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// The endpoint is no URL of ours.
-    #[error("{0:?} is no endpoint; write http://HOST:PORT")]
+    #[error("{0:?} is no endpoint; write http://HOST:PORT with a port from 1 to 65535")]
     Endpoint(String),
     /// Nobody answers there: the request was not sent.
     #[error("cannot reach {endpoint}: {why}")]
@@ -71,8 +71,12 @@ impl Answer {
 /// [`ClientError::Endpoint`].
 pub fn authority(endpoint: &str) -> Result<&str, ClientError> {
     let rest = endpoint.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
-    rest.filter(|rest| rest.contains(':') && !rest.contains('/'))
-        .ok_or_else(|| ClientError::Endpoint(endpoint.to_owned()))
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    let good = |rest: &&str| match rest.rsplit_once(':') {
+        Some((host, port)) => !host.is_empty() && !host.contains('/') && is_port(port),
+        None => false,
+    };
+    rest.filter(good).ok_or_else(|| ClientError::Endpoint(endpoint.to_owned()))
 }
 
 /// A connection to one endpoint.
@@ -176,7 +180,15 @@ mod tests {
     #[test]
     fn endpoints_are_http_urls_with_a_port() {
         assert_eq!(authority("http://127.0.0.1:7600/").expect("good"), "127.0.0.1:7600");
-        for bad in ["127.0.0.1:7600", "https://x:1", "http://x", "http://x:1/y"] {
+        for bad in [
+            "127.0.0.1:7600",
+            "https://x:1",
+            "http://x",
+            "http://x:1/y",
+            "http://x:99999",
+            "http://x:0",
+            "http://:1",
+        ] {
             assert!(authority(bad).is_err(), "{bad}");
         }
     }

@@ -198,11 +198,13 @@ fn bad_configuration_and_usage_exit_with_2_and_name_the_key() {
     let file = dir.path().join("n1.toml");
     std::fs::write(&file, "name = 'n1'\nheart_beat = 3\n").expect("written");
     let file = file.to_str().expect("UTF-8");
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["serve", "--config", file], "heart_beat"),
         (&["serve", "--name", "n1"], "data_dir"),
         (&["serve", "--name", "n1", "--data-dir", "x", "--peer-addr", "0.0.0.0:1"], "insecure"),
         (&["status", "--endpoint", "nonsense"], "nonsense"),
+        (&["status", "--endpoint", "http://localhost:99999"], "99999"),
+        (&["dev", "--peer-base", "0", "--dir", dir.path().to_str().expect("UTF-8")], "--peer-base"),
         (&["bench", "--protocol", "binary"], "binary"),
     ];
     for (args, word) in cases {
@@ -211,6 +213,53 @@ fn bad_configuration_and_usage_exit_with_2_and_name_the_key() {
         assert!(stderr(&output).contains(word), "{args:?}: {}", stderr(&output));
     }
     let nobody = format!("http://127.0.0.1:{}", free_ports(1));
-    let output = holdfast(&["status", "--endpoint", &nobody, "--timeout", "0.3"]);
+    let output = holdfast(&["status", "--endpoint", &nobody, "--timeout", "0.3", "--json"]);
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON, always");
+    assert_eq!(said["code"], "environment", "{said}");
+    assert!(said["message"].as_str().is_some_and(|m| m.contains("cannot reach")), "{said}");
+}
+
+/// Turns one byte of an acknowledged entry, in the middle of the records.
+fn damage_log(data: &Path) {
+    let dump = holdfast(&["log", "dump", data.to_str().expect("UTF-8"), "--json"]);
+    assert_eq!(dump.status.code(), Some(0), "a whole log is no failure: {}", stderr(&dump));
+    let lines = common::stdout(&dump);
+    let entries: Vec<serde_json::Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON lines"))
+        .filter(|record: &serde_json::Value| record["kind"] == "entry")
+        .collect();
+    let entry = &entries[entries.len() / 2];
+    let (file, offset) = (entry["file"].as_str(), entry["offset"].as_u64());
+    let path = data.join(file.expect("a file"));
+    let mut bytes = std::fs::read(&path).expect("a segment");
+    let at = usize::try_from(offset.expect("an offset") + 70).expect("small");
+    bytes[at] ^= 0x40;
+    std::fs::write(&path, bytes).expect("written");
+}
+
+#[test]
+fn a_damaged_log_is_reported_without_figures_that_it_does_not_prove() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dev = Dev::start(dir.path(), 1, &[]);
+    for i in 0..20 {
+        assert_eq!(http(dev.http, "PUT", &format!("/v1/kv/k{i}"), &[b'v'; 100]).0, 200);
+    }
+    dev.stop();
+    let data = dir.path().join("n1");
+    damage_log(&data);
+    let data = data.to_str().expect("UTF-8");
+    let verify = holdfast(&["log", "verify", data, "--json"]);
+    assert_eq!(verify.status.code(), Some(1), "{}", stderr(&verify));
+    let report: serde_json::Value = serde_json::from_slice(&verify.stdout).expect("JSON");
+    assert_eq!(report["healthy"], false, "{report}");
+    for key in ["term", "last_index", "last_term", "durable"] {
+        assert!(report[key].is_null(), "{key} is not proved: {report}");
+    }
+    let text = common::stdout(&holdfast(&["log", "verify", data]));
+    assert!(text.contains("nothing is proved") && text.contains("damaged"), "{text}");
+    let dump = holdfast(&["log", "dump", data]);
+    assert_eq!(dump.status.code(), Some(1), "damage is a failed check: {}", stderr(&dump));
+    assert!(common::stdout(&dump).lines().any(|line| line.starts_with('!')), "it is marked");
 }

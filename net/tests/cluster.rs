@@ -99,6 +99,28 @@ fn acknowledged_writes_outlive_the_cluster_and_a_killed_dev_takes_its_nodes_alon
 }
 
 #[test]
+fn a_leader_that_is_asked_to_stop_hands_leadership_over_first() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dev = Dev::start(dir.path(), 3, &[]);
+    dev.json(&["kv", "put", "color", "green", "--json"]);
+    eventually("all have it", || agree(&dev).then_some(()));
+    let (name, pid, _) = dev.leader();
+    let term = dev.status()["term"].as_u64().expect("a term");
+    kill(pid, Signal::TERM);
+    dev.process.wait_for_line("its end", |line| line.contains(&format!("{name} has ended")));
+    let log = std::fs::read_to_string(dir.path().join(format!("{name}.log"))).expect("a log");
+    let to = log.split("hands leadership to ").nth(1).and_then(|rest| rest.lines().next());
+    let to = to.unwrap_or_else(|| panic!("no handover in {log}")).trim();
+    assert!(log.contains("leadership: Ready"), "the handover succeeds: {log}");
+    let (leader, ..) = dev.leader();
+    assert_eq!(leader, to, "whom the old leader chose leads");
+    // One election in all: nobody had to miss the old leader first.
+    assert_eq!(dev.status()["term"].as_u64(), Some(term + 1));
+    dev.json(&["kv", "put", "color", "red", "--json"]);
+    dev.stop();
+}
+
+#[test]
 fn without_a_quorum_writes_end_at_their_deadline_and_reads_go_on() {
     let dir = tempfile::tempdir().expect("a directory");
     let dev = Dev::start(dir.path(), 3, &[]);

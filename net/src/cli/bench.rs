@@ -73,7 +73,7 @@ pub(super) struct BenchArgs {
     check: Option<PathBuf>,
     /// Print JSON and nothing else
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Give up on one request after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     timeout: f64,

@@ -51,6 +51,28 @@ pub(super) enum TopicCommand {
     },
 }
 
+impl TopicCommand {
+    pub(super) fn client(&self) -> &ClientArgs {
+        match self {
+            Self::Create { client, .. }
+            | Self::List { client, .. }
+            | Self::Describe { client, .. }
+            | Self::Delete { client, .. } => client,
+        }
+    }
+}
+
+impl KvCommand {
+    pub(super) fn client(&self) -> &ClientArgs {
+        match self {
+            Self::Get { client, .. }
+            | Self::Put { client, .. }
+            | Self::Cas { client, .. }
+            | Self::Delete { client, .. } => client,
+        }
+    }
+}
+
 #[derive(clap::Args)]
 pub(super) struct ReadArgs {
     /// Confirm leadership first: see everything that was committed before the call

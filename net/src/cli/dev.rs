@@ -97,6 +97,9 @@ fn check_ports(args: &DevArgs) -> Result<(), Failure> {
     for (base, flag, what) in
         [(args.http_base, "--http-base", "HTTP"), (args.peer_base, "--peer-base", "peer")]
     {
+        if base == 0 {
+            return Err(Failure::usage(format!("{flag}: 0 is no port; give one above it")));
+        }
         for i in 0..args.nodes {
             let port = base.checked_add(i).ok_or_else(|| {
                 Failure::usage(format!("{flag}: {base} leaves no room for {} ports", args.nodes))

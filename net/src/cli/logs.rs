@@ -28,6 +28,14 @@ pub(super) enum LogCommand {
     },
 }
 
+impl LogCommand {
+    pub(super) fn json(&self) -> bool {
+        match self {
+            Self::Dump { json, .. } | Self::Verify { json, .. } => *json,
+        }
+    }
+}
+
 pub(super) fn run(command: LogCommand) -> Result<(), Failure> {
     match command {
         LogCommand::Dump { dir, json } => dump(&dir, json),
@@ -50,11 +58,16 @@ fn failed(dir: &Path, e: &dyn std::fmt::Display) -> Failure {
 }
 
 fn dump(dir: &Path, json: bool) -> Result<(), Failure> {
-    for record in inspect::records(&open(dir)?).map_err(|e| failed(dir, &e))? {
+    let disk = open(dir)?;
+    for record in inspect::records(&disk).map_err(|e| failed(dir, &e))? {
         let record = record.map_err(|e| failed(dir, &e))?;
         print_line(&if json { record_json(&record).to_string() } else { record_text(&record) });
     }
-    Ok(())
+    // A torn end is in order; whether anything is damaged shows only when all of it is judged.
+    match inspect::verify(&disk).map_err(|e| failed(dir, &e))?.fault {
+        Some(fault) => Err(Failure::check(fault)),
+        None => Ok(()),
+    }
 }
 
 fn record_json(record: &RecordInfo) -> Value {
@@ -91,13 +104,15 @@ fn verify(dir: &Path, json: bool) -> Result<(), Failure> {
 }
 
 fn report_json(report: &Report) -> Value {
+    // A log that cannot be opened proves none of these: null, which no zero can be taken for.
+    let known = |value: Value| if report.fault.is_none() { value } else { Value::Null };
     let segments: Vec<_> = report
         .segments
         .iter()
         .map(|s| {
             json!({
-                "file": s.file, "segment": s.segment, "first": s.first.0, "records": s.records,
-                "entries": s.entries, "end": s.end, "state": s.state,
+                "file": s.file, "segment": s.segment, "first": s.first.0, "records": known(s.records.into()),
+                "entries": known(s.entries.into()), "end": known(s.end.into()), "state": s.state,
             })
         })
         .collect();
@@ -115,11 +130,11 @@ fn report_json(report: &Report) -> Value {
         "format": report.format,
         "member": report.member.to_string(),
         "cluster": report.cluster.to_string(),
-        "term": report.term.0,
+        "term": known(report.term.0.into()),
         "voted_for": report.voted_for.map(|member| member.to_string()),
-        "last_term": report.last.term.0,
-        "last_index": report.last.index.0,
-        "durable": { "segment": report.durable.0, "offset": report.durable.1 },
+        "last_term": known(report.last.term.0.into()),
+        "last_index": known(report.last.index.0.into()),
+        "durable": known(json!({ "segment": report.durable.0, "offset": report.durable.1 })),
         "segments": segments,
         "snapshots": snapshots,
         "healthy": report.healthy(),
@@ -128,6 +143,7 @@ fn report_json(report: &Report) -> Value {
 }
 
 fn report_text(report: &Report) -> String {
+    let known = |n: u64| if report.fault.is_none() { n.to_string() } else { "-".to_owned() };
     let mut rows =
         vec![["FILE", "STATE", "FIRST", "RECORDS", "ENTRIES", "END"].map(str::to_owned).to_vec()];
     for s in &report.segments {
@@ -135,9 +151,9 @@ fn report_text(report: &Report) -> String {
             s.file.clone(),
             s.state.to_owned(),
             s.first.0.to_string(),
-            s.records.to_string(),
-            s.entries.to_string(),
-            s.end.to_string(),
+            known(s.records),
+            known(s.entries),
+            known(s.end),
         ]);
     }
     for s in &report.snapshots {
@@ -153,15 +169,16 @@ fn report_text(report: &Report) -> String {
             s.bytes.to_string(),
         ]);
     }
-    let vote = report.voted_for.map_or("nobody".to_owned(), |member| member.to_string());
-    format!(
-        "member {}, cluster {}, term {}, voted for {vote}\nlast entry {}, proved durable up to segment {} offset {}\n\n{}",
-        report.member,
-        report.cluster,
-        report.term.0,
-        report.last,
-        report.durable.0,
-        report.durable.1,
-        table(&rows)
-    )
+    let proved = match &report.fault {
+        Some(_) => "nothing is proved: the log cannot be opened as it is".to_owned(),
+        None => format!(
+            "term {}, voted for {}\nlast entry {}, proved durable up to segment {} offset {}",
+            report.term.0,
+            report.voted_for.map_or("nobody".to_owned(), |member| member.to_string()),
+            report.last,
+            report.durable.0,
+            report.durable.1
+        ),
+    };
+    format!("member {}, cluster {}, {proved}\n\n{}", report.member, report.cluster, table(&rows))
 }

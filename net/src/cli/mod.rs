@@ -12,6 +12,7 @@ mod show;
 use clap::{Args, Parser, Subcommand};
 use std::fmt;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Replicated metadata that survives kill -9.
 #[derive(Parser)]
@@ -40,6 +41,20 @@ enum Command {
     Log(logs::LogCommand),
     /// Put load on a cluster, or check what a load had acknowledged
     Bench(bench::BenchArgs),
+}
+
+impl Command {
+    /// True if standard output is for a program.
+    fn json(&self) -> bool {
+        match self {
+            Self::Dev(_) | Self::Serve(_) => false,
+            Self::Status(client) => client.json,
+            Self::Topic(command) => command.client().json,
+            Self::Kv(command) => command.client().json,
+            Self::Log(command) => command.json(),
+            Self::Bench(args) => args.json,
+        }
+    }
 }
 
 /// Endpoints of the cluster that `dev` starts.
@@ -102,6 +117,18 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// What a program reads on standard output if the command printed nothing else.
+    fn json(&self) -> serde_json::Value {
+        let code = match self.status {
+            1 => "check_failed",
+            2 => "usage",
+            _ => "environment",
+        };
+        serde_json::json!({ "code": code, "message": self.message })
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -120,9 +147,13 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
         }
     };
+    let json = cli.command.json();
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
+            if json && !PRINTED.load(Ordering::Relaxed) {
+                print_line(&failure.json().to_string());
+            }
             eprintln!("holdfast: {failure}");
             ExitCode::from(failure.status)
         }
@@ -150,10 +181,14 @@ fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|e| Failure::environment(format!("cannot start the I/O threads: {e}")))
 }
 
+/// True once this process has printed a line to standard output.
+static PRINTED: AtomicBool = AtomicBool::new(false);
+
 /// Prints a line to standard output. A reader that went away (`holdfast status | head -1`) ends
 /// the process quietly, as it does other tools.
 fn print_line(text: &str) {
     use std::io::Write;
+    PRINTED.store(true, Ordering::Relaxed);
     if writeln!(std::io::stdout(), "{text}").is_err() {
         std::process::exit(0);
     }

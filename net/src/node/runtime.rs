@@ -2,15 +2,15 @@
 
 use super::lanes::Lanes;
 use super::state::{Phase, State};
-use super::{Input, RealLog, RealStore, observe};
+use super::{Input, Node, RealLog, RealStore, observe};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::peer::{PeerEvent, Peers};
-use holdfast_consensus::event::Event;
+use holdfast_consensus::event::{Event, RoleKind};
 use holdfast_consensus::fault::{Refusal, StopReason};
-use holdfast_consensus::job::{ReplicaEffect, ReplicaInput};
+use holdfast_consensus::job::{Call, ReplicaEffect, ReplicaInput};
 use holdfast_consensus::message::{Message, Outcome};
-use holdfast_consensus::replica::Replica;
+use holdfast_consensus::replica::{Replica, ReplicaStatus};
 use holdfast_consensus::{MemberId, Membership, Micros, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +23,18 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 const BURST: usize = 128;
 /// Longest time that a changed status stays unpublished, in microseconds.
 const PUBLISH_WITHIN: Micros = 5_000;
+/// A voter that has not answered for longer is not handed leadership, in microseconds.
+const SUCCESSOR_SILENT: Micros = 1_000_000;
 /// Longest sleep, so that a clock that jumped over a suspend is noticed.
 const NAP: Duration = Duration::from_secs(1);
+
+/// A node that was asked to stop and first gives up what others wait for.
+struct Leaving {
+    /// Names the handover of leadership, while it is under way.
+    transfer: Option<Ticket>,
+    /// It stops at this time whatever is still open.
+    until: Micros,
+}
 
 /// A call that waits for its outcome.
 struct Waiting {
@@ -72,10 +82,24 @@ pub(super) struct Runtime {
     bounced: Vec<ReplicaInput<RealLog, RealStore>>,
     names: Membership,
     stopped: Option<StopReason>,
+    leaving: Option<Leaving>,
     /// When the status changed first since it was published.
     dirty: Option<Micros>,
     /// A change that nobody should wait for, such as a new role.
     urgent: bool,
+    /// The longest time that a stop may take to hand leadership over and to let callers have
+    /// their answers: two election timeouts.
+    handover: Micros,
+}
+
+/// Whom to hand leadership to: of the voters that answered lately the one that holds most.
+fn successor(status: &ReplicaStatus) -> Option<MemberId> {
+    if status.role != RoleKind::Leader {
+        return None;
+    }
+    let voters = status.peers.iter().filter(|p| status.membership.is_voter(p.member));
+    let fresh = voters.filter(|p| p.silent.is_some_and(|silent| silent < SUCCESSOR_SILENT));
+    fresh.max_by_key(|p| p.match_index).map(|p| p.member)
 }
 
 impl Runtime {
@@ -85,26 +109,26 @@ impl Runtime {
         replica: Replica<RealLog, RealStore>,
         inbox: Receiver<Input>,
         lanes: Lanes,
-        peers: Peers,
-        metrics: Arc<Metrics>,
-        state: Arc<State>,
+        node: &Node,
         boot: u64,
     ) -> Self {
         Self {
             replica,
             inbox,
             lanes,
-            peers,
-            metrics,
-            state,
+            peers: node.peers.clone(),
+            metrics: Arc::clone(&node.metrics),
+            state: Arc::clone(&node.state),
             waiting: BTreeMap::new(),
             next_ticket: Ticket((boot << 40) + 1),
             out: Vec::new(),
             bounced: Vec::new(),
             names: Membership::default(),
             stopped: None,
+            leaving: None,
             dirty: None,
             urgent: true,
+            handover: 2 * 1000 * node.config.timing.election_max_ms,
         }
     }
 
@@ -118,8 +142,8 @@ impl Runtime {
             let Some(first) = self.next_input(now) else {
                 now = clock::now();
                 self.wake_if_due(now);
-                if let Some(reason) = self.stopped.take() {
-                    return End::Stopped(reason);
+                if let Some(end) = self.end(now) {
+                    return end;
                 }
                 continue;
             };
@@ -135,10 +159,43 @@ impl Runtime {
             }
             now = clock::now();
             self.wake_if_due(now);
-            if let Some(reason) = self.stopped.take() {
-                return End::Stopped(reason);
+            if let Some(end) = self.end(now) {
+                return end;
             }
         }
+    }
+
+    /// Why the loop ends now, if it does.
+    fn end(&mut self, now: Micros) -> Option<End> {
+        if let Some(reason) = self.stopped.take() {
+            return Some(End::Stopped(reason));
+        }
+        let leaving = self.leaving.as_ref()?;
+        let done = leaving.transfer.is_none() && self.waiting.is_empty();
+        (done || now >= leaving.until).then_some(End::Asked)
+    }
+
+    /// Somebody asked to stop: a leader first hands leadership to a voter that holds as much as it
+    /// does, so that the cluster is not without one for an election timeout, and callers get
+    /// their answers. False if asked a second time: then it ends at once.
+    fn leave(&mut self, now: Micros) -> bool {
+        if self.leaving.is_some() {
+            return false;
+        }
+        let until = now + self.handover;
+        self.leaving = Some(Leaving { transfer: None, until });
+        self.state.update(|p| p.phase = Phase::Stopping);
+        let status = self.replica.status(now);
+        let Some(to) = successor(&status) else { return true };
+        tracing::info!("hands leadership to {}", status.membership.name_of(to));
+        let ticket = self.next_ticket;
+        self.next_ticket = ticket.next();
+        if let Some(leaving) = &mut self.leaving {
+            leaving.transfer = Some(ticket);
+        }
+        let call = Call::Transfer { to };
+        self.step(now, ReplicaInput::Call { ticket, call, deadline: until });
+        true
     }
 
     fn next_input(&self, now: Micros) -> Option<Input> {
@@ -146,7 +203,9 @@ impl Runtime {
             return Some(input);
         }
         let publish_at = self.dirty.map(|since| since + PUBLISH_WITHIN);
-        let until = [self.replica.next_deadline(), publish_at].into_iter().flatten().min();
+        let leave_at = self.leaving.as_ref().map(|leaving| leaving.until);
+        let wakes = [self.replica.next_deadline(), publish_at, leave_at];
+        let until = wakes.into_iter().flatten().min();
         let nap = until.map_or(NAP, |t| Duration::from_micros(t.saturating_sub(now)).min(NAP));
         // The time is up; no sender can be gone, as one lives in `Node`, which outlives this loop.
         self.inbox.recv_timeout(nap).ok()
@@ -172,6 +231,13 @@ impl Runtime {
             Input::Peer(PeerEvent::Reset(peer)) => ReplicaInput::PeerReset(peer),
             Input::Peer(PeerEvent::Hello(_) | PeerEvent::Gone(_)) => return true,
             Input::Done(done) => ReplicaInput::Done(*done),
+            Input::Call(call) if self.leaving.is_some() => {
+                let refused = Outcome::NotCommitted(Refusal::Stopping);
+                if call.reply.send(refused).is_err() {
+                    self.metrics.event("caller_left");
+                }
+                return true;
+            }
             Input::Call(call) => {
                 self.metrics.inbox_depth.fetch_sub(1, Ordering::Relaxed);
                 let ticket = self.next_ticket;
@@ -180,7 +246,7 @@ impl Runtime {
                 self.waiting.insert(ticket, waiting);
                 ReplicaInput::Call { ticket, call: call.call, deadline: call.deadline }
             }
-            Input::Stop => return false,
+            Input::Stop => return self.leave(now),
         };
         self.step(now, input);
         true
@@ -223,6 +289,12 @@ impl Runtime {
     }
 
     fn answer(&mut self, ticket: Ticket, outcome: Outcome) {
+        if let Some(leaving) = &mut self.leaving
+            && leaving.transfer == Some(ticket)
+        {
+            leaving.transfer = None;
+            return tracing::info!("leadership: {outcome:?}");
+        }
         let Some(waiting) = self.waiting.remove(&ticket) else { return };
         if waiting.reply.send(outcome).is_err() {
             // The client hung up: the outcome stands all the same.

@@ -225,15 +225,7 @@ impl Core {
         }
         let lanes =
             Lanes::start(log, machine, &self.inbox, &node.metrics).map_err(NodeError::Thread)?;
-        let mut runtime = Runtime::new(
-            replica,
-            inputs,
-            lanes,
-            node.peers.clone(),
-            Arc::clone(&node.metrics),
-            Arc::clone(&node.state),
-            boot,
-        );
+        let mut runtime = Runtime::new(replica, inputs, lanes, node, boot);
         let end = runtime.run();
         runtime.dismiss();
         let Runtime { replica, lanes, .. } = runtime;
@@ -242,7 +234,6 @@ impl Core {
         match end {
             End::Stopped(reason) => Err(NodeError::Stopped(reason)),
             End::Asked => {
-                node.state.update(|p| p.phase = Phase::Stopping);
                 let (mut log, mut machine) = owned.ok_or(NodeError::Panicked)?;
                 close(&mut log, &mut machine, status.durable, status.commit)
             }
