@@ -41,7 +41,12 @@ impl Clock {
     /// What it shows at a true time.
     #[must_use]
     pub fn show(&self, now: Micros) -> Micros {
-        let gain = i128::from(now) * i128::from(self.drift) / 1_000_000;
+        // In 64 bits as far as they go: this is asked several times in every step.
+        let narrow = i64::try_from(now).ok().and_then(|now| now.checked_mul(self.drift));
+        let gain = match narrow {
+            Some(product) => i128::from(product / 1_000_000),
+            None => i128::from(now) * i128::from(self.drift) / 1_000_000,
+        };
         let shown = i128::from(now) + gain + i128::from(self.offset);
         Micros::try_from(shown.max(0)).unwrap_or(Micros::MAX)
     }
@@ -53,7 +58,11 @@ impl Clock {
         if left <= 0 {
             return now;
         }
-        let span = left * 1_000_000 / (1_000_000 + i128::from(self.drift));
+        let narrow = i64::try_from(left).ok().and_then(|left| left.checked_mul(1_000_000));
+        let span = match narrow {
+            Some(product) => i128::from(product / (1_000_000 + self.drift)),
+            None => left * 1_000_000 / (1_000_000 + i128::from(self.drift)),
+        };
         now.saturating_add(Micros::try_from(span + 1).unwrap_or(Micros::MAX))
     }
 }
@@ -114,8 +123,11 @@ pub struct Node {
     pub fuse_plan: Option<bool>,
     /// Operations of the disk that had failed for want of space or by plan when it last started.
     pub failures: (u64, u64),
-    /// Next planned wake.
+    /// When it wants to be woken.
     pub wake_at: Option<Micros>,
+    /// The wake that is in the queue: never later than the wanted one. A deadline that moves away,
+    /// as an election timer does with every heartbeat, costs no event.
+    pub wake_queued: Option<Micros>,
     /// What it told others, in all its lives.
     pub promises: Promises,
     /// Marks of the running process.
@@ -155,6 +167,7 @@ impl Node {
             fuse_plan: None,
             failures: (0, 0),
             wake_at: None,
+            wake_queued: None,
             promises: Promises::default(),
             marks: Watermarks::default(),
             shadow: Shadow::default(),

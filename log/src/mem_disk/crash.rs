@@ -110,7 +110,7 @@ impl PowerLoss for RandomLoss {
 }
 
 /// The image that the next process finds.
-pub(super) fn survive(image: &Image, loss: &mut dyn PowerLoss) -> Image {
+pub(super) fn survive(image: &mut Image, loss: &mut dyn PowerLoss) -> Image {
     let mut names = image.durable_names.clone();
     // What is not kept is lost for good.
     drop(replay(&image.pending, &kept(&image.pending, loss), &mut names));
@@ -125,9 +125,10 @@ pub(super) fn survive(image: &Image, loss: &mut dyn PowerLoss) -> Image {
     let mut inodes = BTreeMap::new();
     for (path, node) in &names {
         if let Node::File(ino) = node
-            && let Some(file) = image.inodes.get(ino)
+            && let Some(mut file) = image.inodes.remove(ino)
         {
-            inodes.insert(*ino, survive_file(path, file, loss));
+            survive_file(path, &mut file, loss);
+            inodes.insert(*ino, file);
         }
     }
     let mut survivor = Image {
@@ -155,20 +156,19 @@ fn kept(pending: &[NameOp], loss: &mut dyn PowerLoss) -> Vec<bool> {
     fates
 }
 
-fn survive_file(path: &str, file: &File, loss: &mut dyn PowerLoss) -> File {
-    let mut after = file.clone();
-    after.touched.clear();
-    after.state.clear();
-    after.middle.clear();
+/// Leaves of a file what the medium kept of it.
+fn survive_file(path: &str, file: &mut File, loss: &mut dyn PowerLoss) {
+    let mut touched = std::mem::take(&mut file.touched);
+    file.state.clear();
     let differs = file.now.len() != file.durable.len();
-    if file.touched.is_empty() && !differs {
-        after.now.clone_from(&after.durable);
-        return after;
+    if touched.is_empty() && !differs {
+        // What was never touched since its last sync reads as it was synced.
+        return;
     }
-    let newest = loss.file(path, file.touched.len(), differs);
+    let newest = loss.file(path, touched.len(), differs);
     let len = if differs && newest { file.now.len() } else { file.durable.len() };
-    after.durable.resize(len, 0);
-    let mut touched = file.touched.clone();
+    let mut after = file.durable.clone();
+    after.resize(len, 0);
     touched.sort_unstable();
     for sector in touched {
         let from = sector * SECTOR;
@@ -187,11 +187,12 @@ fn survive_file(path: &str, file: &File, loss: &mut dyn PowerLoss) -> File {
         let bytes = fate_bytes(loss.sector(sector, blank), &old, &new, middle, blank);
         let to = (from + SECTOR).min(len);
         if from < to {
-            after.durable[from..to].copy_from_slice(&bytes[..to - from]);
+            after[from..to].copy_from_slice(&bytes[..to - from]);
         }
     }
-    after.now.clone_from(&after.durable);
-    after
+    file.middle.clear();
+    file.now.clone_from(&after);
+    file.durable = after;
 }
 
 fn fate_bytes(

@@ -50,6 +50,12 @@ pub(super) struct File {
 
 impl File {
     fn touch(&mut self, first: usize, last: usize) {
+        if self.state.len() <= first {
+            self.state.resize(first, SectorState::Clean);
+            self.state.resize(last + 1, SectorState::Dirty);
+            self.touched.extend(first..=last);
+            return;
+        }
         if self.state.len() <= last {
             self.state.resize(last + 1, SectorState::Clean);
         }
@@ -68,21 +74,32 @@ impl File {
     /// Makes the dirty sectors durable, but not those that a failed sync has lost.
     fn settle(&mut self) {
         self.durable.resize(self.now.len(), 0);
-        let mut lost = Vec::new();
-        for sector in std::mem::take(&mut self.touched) {
-            if self.state[sector] == SectorState::Lost {
-                lost.push(sector);
-                continue;
-            }
-            self.state[sector] = SectorState::Clean;
-            self.middle.remove(&sector);
-            let from = sector * SECTOR;
-            let to = (from + SECTOR).min(self.now.len());
+        let Self { now, durable, state, touched, middle, .. } = self;
+        // Neighbours are copied together.
+        let mut run = 0..0;
+        let mut copy = |run: &std::ops::Range<usize>| {
+            let (from, to) = (run.start * SECTOR, (run.end * SECTOR).min(now.len()));
             if from < to {
-                self.durable[from..to].copy_from_slice(&self.now[from..to]);
+                durable[from..to].copy_from_slice(&now[from..to]);
             }
-        }
-        self.touched = lost;
+        };
+        touched.retain(|&sector| {
+            if state[sector] == SectorState::Lost {
+                return true;
+            }
+            state[sector] = SectorState::Clean;
+            if !middle.is_empty() {
+                middle.remove(&sector);
+            }
+            if sector == run.end {
+                run.end += 1;
+            } else {
+                copy(&run);
+                run = sector..sector + 1;
+            }
+            false
+        });
+        copy(&run);
     }
 }
 
@@ -509,6 +526,11 @@ impl Image {
         counts.bytes_written += data.len() as u64;
         let file = self.get_mut(ino)?;
         file.touch(start.min(len) / SECTOR, (end - 1) / SECTOR);
+        if start >= len {
+            file.now.resize(start, 0);
+            file.now.extend_from_slice(data);
+            return Ok(());
+        }
         if end > len {
             file.now.resize(end, 0);
         }

@@ -183,7 +183,7 @@ impl MemDisk {
     #[must_use]
     pub fn crash(&self, loss: &mut dyn PowerLoss) -> Self {
         let mut image = self.image();
-        let survivor = crash::survive(&image, loss);
+        let survivor = crash::survive(&mut image, loss);
         image.kill();
         Self { image: Arc::new(Mutex::new(survivor)) }
     }

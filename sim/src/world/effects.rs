@@ -75,8 +75,9 @@ impl World {
             return;
         };
         let at = n.clock.when(deadline, now);
-        if n.wake_at != Some(at) {
-            n.wake_at = Some(at);
+        n.wake_at = Some(at);
+        if n.wake_queued.is_none_or(|queued| queued > at) {
+            n.wake_queued = Some(at);
             let life = n.life;
             self.queue.push(at, Event::Wake { node, life, at });
         }

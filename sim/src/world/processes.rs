@@ -208,6 +208,7 @@ impl World {
         n.disk = disk;
         n.life += 1;
         n.wake_at = None;
+        n.wake_queued = None;
         n.effect_plan = None;
         n.fuse_plan = None;
         n.paused = false;
@@ -262,16 +263,27 @@ impl World {
     }
 
     pub(super) fn wake(&mut self, node: usize, life: u64, at: u64) -> Verdict {
-        if !self.lives(node, life) || self.nodes[node].wake_at != Some(at) {
+        if !self.lives(node, life) || self.nodes[node].wake_queued != Some(at) {
             return Ok(());
         }
         if self.nodes[node].paused {
             self.held[node].push(Event::Wake { node, life, at });
             return Ok(());
         }
-        self.nodes[node].wake_at = None;
-        self.note(Some(node), || What::Timer);
-        self.step(node, ReplicaInput::Wake)
+        self.nodes[node].wake_queued = None;
+        match self.nodes[node].wake_at {
+            None => Ok(()),
+            Some(wanted) if wanted > self.now => {
+                self.nodes[node].wake_queued = Some(wanted);
+                self.queue.push(wanted, Event::Wake { node, life, at: wanted });
+                Ok(())
+            }
+            Some(_) => {
+                self.nodes[node].wake_at = None;
+                self.note(Some(node), || What::Timer);
+                self.step(node, ReplicaInput::Wake)
+            }
+        }
     }
 
     /// The latency of a job: nothing of it is visible before.
