@@ -1,11 +1,14 @@
 //! Campaigns: many seeds, each a world of its own.
 
 use crate::check::Violation;
+use crate::choices::Choices;
 use crate::faults::Faults;
 use crate::hash::TraceHash;
 use crate::profile::Profile;
+use crate::tape::Tape;
 use crate::trace::{Recording, Trace};
 use crate::world::{Io, Summary, World};
+use holdfast_consensus::Micros;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
@@ -15,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Its seed.
+    /// Its seed; zero if it came from a tape.
     pub seed: u64,
     /// What it amounted to.
     pub summary: Summary,
@@ -23,6 +26,8 @@ pub struct Run {
     pub violation: Option<Violation>,
     /// The trace; empty unless it was wanted.
     pub trace: Recording,
+    /// The decisions of the run, if they were wanted.
+    pub tape: Tape,
 }
 
 /// Many runs.
@@ -32,7 +37,9 @@ pub struct Totals {
     pub seeds: u64,
     /// Sums over them; `hash` folds their hashes in the order of seeds.
     pub sum: Summary,
-    /// Fewest acknowledged writes of one seed.
+    /// Seeds without a client that writes.
+    pub idle: u64,
+    /// Fewest acknowledged writes of one seed, idle ones left out.
     pub acked_min: u64,
     /// Seeds that failed.
     pub failed: Vec<(u64, Violation)>,
@@ -50,12 +57,46 @@ pub fn catch_panics() {
     }));
 }
 
+/// What a run is made from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A seed of a profile.
+    Seed(u64, Profile),
+    /// A tape.
+    Tape(Tape),
+}
+
+/// How a run is watched.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Watch {
+    /// Keep a trace.
+    pub trace: bool,
+    /// Keep a tape.
+    pub tape: bool,
+    /// Give the run up at this virtual time, as if every property had held.
+    pub until: Option<Micros>,
+}
+
 /// Runs one seed. A panic is a violation of the property `panic`.
 #[must_use]
 pub fn run_seed(seed: u64, profile: Profile, traced: bool) -> Run {
-    let trace = if traced { Trace::on() } else { Trace::default() };
-    let mut world = World::new(seed, profile, trace);
-    let result = panic::catch_unwind(AssertUnwindSafe(|| world.run()));
+    run_source(&Source::Seed(seed, profile), Watch { trace: traced, ..Watch::default() })
+}
+
+/// Runs a seed or a tape. A panic is a violation of the property `panic`.
+#[must_use]
+pub fn run_source(source: &Source, watch: Watch) -> Run {
+    let trace = if watch.trace { Trace::on() } else { Trace::default() };
+    let (mut choices, profile) = match source {
+        Source::Seed(seed, profile) => (Choices::new(*seed), *profile),
+        Source::Tape(tape) => (Choices::replay(tape.index()), tape.profile),
+    };
+    if watch.tape {
+        choices.record();
+    }
+    let mut world = World::of(choices, profile, trace);
+    let limit = watch.until.unwrap_or(Micros::MAX);
+    let result = panic::catch_unwind(AssertUnwindSafe(|| world.run_within(limit)));
     let violation = match result {
         Ok(verdict) => verdict.err(),
         Err(_) => {
@@ -67,11 +108,18 @@ pub fn run_seed(seed: u64, profile: Profile, traced: bool) -> Run {
     let mut trace = world.take_trace();
     trace.conclude(violation.as_ref());
     let summary = world.summary();
+    let tape = Tape { decisions: world.choices().take_tape(), ..Tape::calm(profile) };
     // What a panic left half done is not worth dropping in order.
     if panic::catch_unwind(AssertUnwindSafe(|| drop(world))).is_err() {
         PANIC.with(|slot| *slot.borrow_mut() = None);
     }
-    Run { seed, summary, violation, trace }
+    Run {
+        seed: if let Source::Seed(seed, _) = source { *seed } else { 0 },
+        summary,
+        violation,
+        trace,
+        tape,
+    }
 }
 
 /// Runs a range of seeds on `jobs` threads. `progress` is called after each, with how many are
@@ -119,6 +167,7 @@ fn total(runs: Vec<Run>) -> Totals {
         sum.events += of.events;
         sum.acked += of.acked;
         sum.reads += of.reads;
+        sum.operations += of.operations;
         sum.virtual_micros += of.virtual_micros;
         sum.replayed += of.replayed;
         add(&mut sum.log, of.log);
@@ -128,13 +177,17 @@ fn total(runs: Vec<Run>) -> Totals {
         }
         Faults::add(&mut sum.faults, &of.faults);
         hash.fold(of.hash);
-        totals.acked_min = totals.acked_min.min(of.acked);
+        if of.idle {
+            totals.idle += 1;
+        } else {
+            totals.acked_min = totals.acked_min.min(of.acked);
+        }
         if let Some(violation) = run.violation {
             totals.failed.push((run.seed, violation));
         }
     }
     totals.sum.hash = hash.value();
-    if totals.seeds == 0 {
+    if totals.seeds == totals.idle {
         totals.acked_min = 0;
     }
     totals

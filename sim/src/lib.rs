@@ -8,7 +8,8 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`choices`], [`profile`] | chance from named streams; what a run is made of |
+//! | [`choices`], [`profile`] | chance, by place; what a run is made of |
+//! | [`tape`] | the decisions of a run as a file |
 //! | [`world`] | nodes, network, processes, clients, nemesis; [`world::script`]: worlds that a program drives |
 //! | [`check`] | the properties, one file for each |
 //! | [`campaign`] | many seeds, on several threads |
@@ -25,5 +26,6 @@ pub mod node;
 pub mod profile;
 pub mod queue;
 pub mod shadow;
+pub mod tape;
 pub mod trace;
 pub mod world;

@@ -1,10 +1,9 @@
-//! What a run is made of, drawn from its seed: swarm testing, where each seed has its own subset
-//! and strength of faults, so that one fault does not hide what another would have shown.
+//! What a run is made of, drawn from its seed: swarm testing (Groce et al. 2012), where each seed
+//! has its own subset and strength of faults, its own cluster and its own workload, so that one
+//! fault does not hide what another would have shown.
 
-use crate::choices::{Choices, Stream};
+use crate::choices::{Actor, Choices, Stream};
 use holdfast_consensus::Micros;
-
-const SETUP: Stream = Stream::Setup;
 
 /// Names of the profiles, for usage texts.
 pub const PROFILES: [&str; 3] = ["default", "calm", "load"];
@@ -24,68 +23,132 @@ impl Profile {
     /// The profile of a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "default" => Some(Self::Default),
-            "calm" => Some(Self::Calm),
-            "load" => Some(Self::Load),
-            _ => None,
+        [Self::Default, Self::Calm, Self::Load].into_iter().find(|p| p.name() == name)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Calm => "calm",
+            Self::Load => "load",
         }
     }
 }
 
-/// A fault that the nemesis may inject.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FaultKind {
-    /// Power loss of one node between two events.
-    PowerLoss,
-    /// Kill -9 of one node between two events.
-    Kill,
-    /// Power loss or kill between two effects of one step.
-    EffectBoundary,
-    /// Power loss or kill after n more operations of the disk.
-    Fuse,
-    /// Power loss of every node at once.
-    Blackout,
-    /// A link is cut in one direction.
-    CutOneWay,
-    /// A link is cut in both directions.
-    CutLink,
-    /// One node is cut off from all others.
-    Isolate,
-    /// The nodes are divided into two groups.
-    Split,
-    /// A process stands still for a while.
-    Pause,
-    /// A disk is slow for a while.
-    Stall,
-    /// A sync of the log fails.
-    SyncFailure,
-    /// A write or sync of the store or of a snapshot fails.
-    StoreFailure,
-    /// A disk is full for a while.
-    Full,
-    /// Leadership is handed to somebody.
-    Transfer,
+/// Declares the faults with their names in one place.
+macro_rules! faults {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// A fault that the nemesis may inject.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum FaultKind { $($(#[$doc])* $variant,)* }
+
+        /// All of them.
+        pub const FAULTS: &[FaultKind] = &[$(FaultKind::$variant),*];
+
+        impl FaultKind {
+            /// Its name on a tape.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
 }
 
-/// All of them.
-pub const FAULTS: [FaultKind; 15] = [
-    FaultKind::PowerLoss,
-    FaultKind::Kill,
-    FaultKind::EffectBoundary,
-    FaultKind::Fuse,
-    FaultKind::Blackout,
-    FaultKind::CutOneWay,
-    FaultKind::CutLink,
-    FaultKind::Isolate,
-    FaultKind::Split,
-    FaultKind::Pause,
-    FaultKind::Stall,
-    FaultKind::SyncFailure,
-    FaultKind::StoreFailure,
-    FaultKind::Full,
-    FaultKind::Transfer,
+faults! {
+    /// Power loss of one node between two events.
+    PowerLoss = "power-loss",
+    /// Kill -9 of one node between two events.
+    Kill = "kill",
+    /// Power loss or kill between two effects of one step.
+    EffectBoundary = "effect-boundary",
+    /// Power loss or kill after n more operations of the disk.
+    Fuse = "fuse",
+    /// Power loss of every node at once.
+    Blackout = "blackout",
+    /// A link is cut in one direction.
+    CutOneWay = "cut-one-way",
+    /// A link is cut in both directions.
+    CutLink = "cut-link",
+    /// One node is cut off from all others.
+    Isolate = "isolate",
+    /// The nodes are divided into two groups.
+    Split = "split",
+    /// A process stands still for a while.
+    Pause = "pause",
+    /// A disk is slow for a while.
+    Stall = "stall",
+    /// A sync of the log fails.
+    SyncFailure = "sync-failure",
+    /// A write or sync of the store or of a snapshot fails.
+    StoreFailure = "store-failure",
+    /// A disk is full for a while.
+    Full = "full",
+    /// Leadership is handed to somebody.
+    Transfer = "transfer",
+}
+
+/// What the clients of a run do.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// Everything there is.
+    Mixed,
+    /// Writes of the kv table only.
+    WriteHeavy,
+    /// Most operations are barriers with reads.
+    ReadHeavy,
+    /// Topics are created and deleted.
+    Topics,
+    /// Nothing for a while, then many at once.
+    Bursts,
+    /// Everybody writes one key.
+    HotKey,
+    /// Values of several thousand bytes.
+    BigValues,
+    /// No client writes at all.
+    Idle,
+}
+
+/// Every workload with its name on a tape and its weight in a draw.
+const WORKLOADS: [(Workload, &str, u64); 8] = [
+    (Workload::Mixed, "mixed", 5),
+    (Workload::WriteHeavy, "write-heavy", 3),
+    (Workload::ReadHeavy, "read-heavy", 2),
+    (Workload::Topics, "topics", 2),
+    (Workload::Bursts, "bursts", 2),
+    (Workload::HotKey, "hot-key", 2),
+    (Workload::BigValues, "big-values", 2),
+    (Workload::Idle, "idle", 1),
 ];
+
+/// What a client may do in one operation, by the names that a tape has for it.
+pub const OPERATIONS: [&str; 6] =
+    ["nothing", "put", "cas", "delete", "create-topic", "delete-topic"];
+
+impl Workload {
+    /// Weights of the [`OPERATIONS`], in their order; `nothing` is for tapes alone.
+    #[must_use]
+    pub const fn weights(self) -> [u64; 6] {
+        match self {
+            Self::WriteHeavy | Self::BigValues => [0, 70, 15, 15, 0, 0],
+            Self::HotKey => [0, 45, 45, 10, 0, 0],
+            Self::Topics => [0, 10, 0, 0, 50, 40],
+            Self::Mixed | Self::ReadHeavy | Self::Bursts | Self::Idle => [0, 50, 18, 12, 12, 8],
+        }
+    }
+
+    /// Chance that an operation is a barrier with a read, and that an attempt reads locally first.
+    #[must_use]
+    pub const fn reads(self) -> (u64, u64) {
+        match self {
+            Self::ReadHeavy => (600, 600),
+            Self::WriteHeavy => (30, 50),
+            _ => (120, 150),
+        }
+    }
+}
 
 /// The settings of one run. Times in microseconds, chances in thousandths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,10 +157,14 @@ pub struct Setup {
     pub nodes: usize,
     /// Clients.
     pub clients: usize,
+    /// What they do.
+    pub workload: Workload,
     /// Acknowledged operations that each client wants.
     pub quota: u64,
     /// Mean pause of a client between two operations.
     pub think: Micros,
+    /// Faults do not end before this.
+    pub active_min: Micros,
     /// Largest value written, in bytes.
     pub value_bytes: u64,
     /// Distinct keys.
@@ -116,6 +183,8 @@ pub struct Setup {
     pub delay: Micros,
     /// Random part of the delay.
     pub jitter: Micros,
+    /// Latency of disk operations, in hundredths of the usual.
+    pub disk_latency: u64,
     /// Chance that a message is lost.
     pub loss: u64,
     /// Chance that a message arrives twice.
@@ -130,82 +199,126 @@ pub struct Setup {
     pub drift: u64,
     /// Mean time between two injected faults; zero for none.
     pub nemesis: Micros,
-    /// The faults that may be injected.
+    /// The faults that may be injected; one that stands here twice strikes twice as often.
     pub faults: Vec<FaultKind>,
     /// Chance that a start is cut short by a crash.
     pub boot_fuse: u64,
+    /// The last crash of every node, at the end of the run, is a loss of power and no kill.
+    pub last_crash_is_power: bool,
 }
 
 impl Setup {
+    /// Mean pause of a client before its operation of this number.
+    #[must_use]
+    pub const fn pause_before(&self, operation: u64) -> Micros {
+        match self.workload {
+            Workload::Bursts if operation.is_multiple_of(16) => 1_500_000,
+            Workload::Bursts => 500,
+            _ => self.think,
+        }
+    }
+
     /// Draws the settings of a run.
     pub fn draw(profile: Profile, choices: &mut Choices) -> Self {
-        let mut setup = Self::base(choices);
+        choices.enter_at(Stream::Setup, Actor::World, 0);
+        let mut setup = Self::base(profile, choices);
+        setup.draw_workload(profile, choices);
         match profile {
             Profile::Default => setup.draw_faults(choices, 550),
             Profile::Calm => {}
             Profile::Load => {
-                setup.nodes = 5;
-                setup.clients = 16;
-                setup.quota = 40;
-                setup.think = 1_000;
                 setup.draw_faults(choices, 1000);
                 setup.nemesis = setup.nemesis.max(1_000_000);
             }
         }
+        let faulty = !setup.faults.is_empty();
+        setup.last_crash_is_power = choices.observe("last-crash-is-power", faulty);
+        choices.leave();
         setup
     }
 
-    fn base(choices: &mut Choices) -> Self {
-        let mut between = |low, high| choices.between(SETUP, low, high);
-        let nodes =
-            [1, 2, 3, 3, 3, 3, 3, 4, 5, 5, 5, 7][usize::try_from(between(0, 12)).unwrap_or(2)];
-        let clients = usize::try_from(between(2, 7)).unwrap_or(3);
-        let total = between(60, 160);
-        let think = [2_000, 20_000, 100_000, 300_000][usize::try_from(between(0, 4)).unwrap_or(0)];
-        let wan = between(0, 4) == 0;
+    fn base(profile: Profile, choices: &mut Choices) -> Self {
+        let load = profile == Profile::Load;
+        let nodes: &[u64] = if load { &[5] } else { &[3, 3, 3, 3, 3, 1, 2, 4, 5, 5, 5, 6, 7] };
+        let nodes = choices.choose("nodes", (1, 7), nodes);
+        let wan = choices.chance("wan", 250);
+        let mut between = |name, low, high| choices.between(name, low, high);
         Self {
-            nodes,
-            clients,
-            quota: total.div_ceil(clients as u64),
-            think,
-            value_bytes: if between(0, 4) == 0 { 6_000 } else { 120 },
-            keys: between(2, 12),
-            snapshot_entries: between(8, 80),
-            kept_entries: between(0, 40),
-            checkpoint_bytes: between(500, 20_000),
-            checkpoint_after: between(50_000, 2_000_000),
-            segment_bytes: between(8, 24) * 4096,
-            delay: if wan { between(2_000, 15_000) } else { between(20, 400) },
-            jitter: if wan { between(100, 10_000) } else { between(10, 600) },
+            nodes: usize::try_from(nodes).unwrap_or(3),
+            clients: 1,
+            workload: Workload::Mixed,
+            quota: 0,
+            think: 0,
+            active_min: 0,
+            value_bytes: 120,
+            keys: between("keys", 2, 12),
+            snapshot_entries: between("snapshot-entries", 8, 80),
+            kept_entries: between("kept-entries", 0, 40),
+            checkpoint_bytes: between("checkpoint-bytes", 500, 20_000),
+            checkpoint_after: between("checkpoint-after", 50_000, 2_000_000),
+            segment_bytes: between("segment-pages", 8, 24) * 4096,
+            delay: if wan { between("delay", 2_000, 15_000) } else { between("delay", 20, 400) },
+            jitter: if wan { between("jitter", 100, 10_000) } else { between("jitter", 10, 600) },
+            disk_latency: choices.choose("disk-latency", (1, 1_000), &[100, 100, 100, 20, 300]),
             loss: 0,
             duplicate: 0,
             reorder: 0,
             held: 0,
-            codec: between(0, 4) == 0,
+            codec: choices.chance("codec", 250),
             drift: 0,
             nemesis: 0,
             faults: Vec::new(),
             boot_fuse: 0,
+            last_crash_is_power: false,
         }
     }
 
-    /// Each fault is in with a chance of `each` thousandths.
+    fn draw_workload(&mut self, profile: Profile, choices: &mut Choices) {
+        let load = profile == Profile::Load;
+        let named: Vec<(&str, u64)> = WORKLOADS.iter().map(|w| (w.1, w.2)).collect();
+        if !load {
+            self.workload = WORKLOADS[choices.among("workload", &named)].0;
+        }
+        let clients =
+            choices.between("clients", if load { 8 } else { 1 }, if load { 24 } else { 8 });
+        self.clients = usize::try_from(clients).unwrap_or(1);
+        let total = if load { 640 } else { choices.between("operations", 180, 420) };
+        let slow = [2_000, 2_000, 20_000, 60_000];
+        self.think = if load { 1_000 } else { choices.choose("think", (0, 1_000_000), &slow) };
+        self.quota = total.div_ceil(clients);
+        match self.workload {
+            Workload::Idle => {
+                self.quota = 0;
+                self.active_min = choices.between("idle-for", 3_000_000, 20_000_000);
+            }
+            Workload::HotKey => self.keys = 1,
+            Workload::BigValues => {
+                self.value_bytes = choices.between("value-bytes", 2_000, 8_000);
+                self.quota = self.quota.div_ceil(2);
+            }
+            Workload::ReadHeavy => self.quota += self.quota / 2,
+            _ => {}
+        }
+    }
+
+    /// Each fault is in with a chance of `each` thousandths, and then with its own strength.
     fn draw_faults(&mut self, choices: &mut Choices, each: u64) {
         for fault in FAULTS {
-            if choices.chance(SETUP, each) {
-                self.faults.push(fault);
+            if choices.chance(fault.name(), each) {
+                let strength = choices.choose(fault.name(), (1, 4), &[1, 1, 2, 4]);
+                self.faults.extend((0..strength).map(|_| *fault));
             }
         }
-        let mut on = |high| match choices.chance(SETUP, each) {
-            true => choices.between(SETUP, 1, high),
+        let mut on = |name, high| match choices.chance(name, each) {
+            true => choices.between(name, 1, high),
             false => 0,
         };
-        self.loss = on(80);
-        self.duplicate = on(80);
-        self.reorder = on(80);
-        self.drift = on(30_000);
-        self.boot_fuse = on(300);
-        self.held = choices.between(SETUP, 2_000, 400_000);
-        self.nemesis = choices.between(SETUP, 150_000, 2_500_000);
+        self.loss = on("loss", 80);
+        self.duplicate = on("duplicate", 80);
+        self.reorder = on("reorder", 80);
+        self.drift = on("drift", 30_000);
+        self.boot_fuse = on("boot-fuse", 300);
+        self.held = choices.between("held", 2_000, 400_000);
+        self.nemesis = choices.between("nemesis", 150_000, 2_500_000);
     }
 }

@@ -98,6 +98,8 @@ fn as_json(totals: &Totals, wall: f64) -> Value {
         "events": sum.events,
         "acked": sum.acked,
         "acked_min": totals.acked_min,
+        "idle": totals.idle,
+        "operations": sum.operations,
         "reads": sum.reads,
         "virtual_seconds": seconds(sum.virtual_micros),
         "wall_seconds": wall,
@@ -119,7 +121,10 @@ fn as_table(totals: &Totals, wall: f64) -> String {
     let mut lines = vec![
         format!("seeds            {:>12}   failed {}", totals.seeds, totals.failed.len()),
         format!("events           {:>12}", sum.events),
-        format!("acknowledged     {:>12}   fewest in a seed {}", sum.acked, totals.acked_min),
+        format!(
+            "acknowledged     {:>12}   fewest in a seed {}, {} idle",
+            sum.acked, totals.acked_min, totals.idle
+        ),
         format!("reads checked    {:>12}", sum.reads),
         format!("virtual seconds  {:>12.1}   wall seconds {wall:.1}", seconds(sum.virtual_micros)),
         format!("log              {:>12} writes {:>10} syncs", sum.log.writes, sum.log.syncs),

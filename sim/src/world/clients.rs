@@ -5,16 +5,14 @@ use super::{Event, World};
 use crate::check::reads;
 use crate::check::results::Acked;
 use crate::check::{Verdict, Violation};
-use crate::choices::Stream;
-use crate::profile::Setup;
+use crate::choices::{Actor, Stream};
+use crate::profile::{OPERATIONS, Setup};
 use crate::trace::{self, What};
 use bytes::Bytes;
 use holdfast_consensus::job::{Call, ReplicaInput};
 use holdfast_consensus::message::Outcome;
 use holdfast_consensus::{Index, Micros, Ticket};
 use holdfast_fsm::{Answer, Command, CreateTopic, DeleteTopic, SessionRef};
-
-const WORK: Stream = Stream::Workload;
 
 /// What a client is at.
 #[derive(Clone, Debug)]
@@ -39,7 +37,20 @@ struct Client {
     ticket: Option<(Ticket, usize)>,
     turn: u64,
     acked: u64,
+    /// Operations that came to their end, those that were given up among them.
+    ended: u64,
     unique: u64,
+    /// Number of the operation it is at, or begins next; [`NO_MORE`] if a tape has no further one.
+    operation: u64,
+}
+
+/// A client whose tape has come to its end.
+const NO_MORE: u64 = u64::MAX;
+
+impl Client {
+    const fn is_done(&self, quota: u64) -> bool {
+        self.work.is_none() && (self.ended >= quota || self.operation == NO_MORE)
+    }
 }
 
 /// All of them.
@@ -61,11 +72,17 @@ impl Clients {
     }
 
     pub(super) fn done(&self) -> bool {
-        self.all.iter().all(|c| c.acked >= self.quota && c.work.is_none())
+        self.all.iter().all(|c| c.is_done(self.quota))
     }
 
     pub(super) fn nearly_done(&self) -> bool {
-        self.acked() * 10 >= self.quota * self.all.len() as u64 * 8
+        let ended: u64 = self.all.iter().map(|c| c.ended).sum();
+        ended * 10 >= self.quota * self.all.len() as u64 * 8 || self.done()
+    }
+
+    /// Operations that were begun, registrations of sessions among them.
+    pub(super) fn begun(&self) -> u64 {
+        self.all.iter().map(|c| c.ended + u64::from(c.work.is_some())).sum()
     }
 
     pub(super) fn who_waits(&self) -> String {
@@ -83,28 +100,74 @@ impl World {
         if c.turn != turn || c.ticket.is_some() {
             return Ok(());
         }
-        if c.work.is_none() {
-            if c.acked >= self.clients.quota {
+        if c.work.is_some() {
+            self.choices.enter(Stream::Try, Actor::Client(client), "");
+        } else {
+            if c.is_done(self.clients.quota) {
                 return Ok(());
             }
-            let work = self.new_work(client);
-            self.clients.all[client].work = Some(work);
+            self.choices.enter_at(Stream::Op, Actor::Client(client), c.operation);
+            self.clients.all[client].work = self.new_work(client);
         }
-        let node = self.choices.pick(WORK, self.nodes.len());
+        let verdict = match self.clients.all[client].work {
+            Some(_) => self.attempt(client),
+            None => {
+                self.clients.all[client].operation += 1;
+                self.next_operation(client);
+                Ok(())
+            }
+        };
+        self.choices.leave();
+        verdict
+    }
+
+    fn attempt(&mut self, client: usize) -> Verdict {
+        let node = self.choices.pick("at", self.nodes.len());
         if self.nodes[node].process().is_none() {
             self.later(client, 50_000);
             return Ok(());
         }
-        if self.choices.chance(WORK, 150) && !self.local_read(client, node)? {
+        let (_, locally) = self.setup.workload.reads();
+        if self.choices.chance("reads-locally", locally) && !self.local_read(client, node)? {
             return Ok(());
         }
         self.call(client, node)
     }
 
+    /// Plans the next operation of a client, after a pause. Its time is on the tape as a point in
+    /// time, so that a tape may lose operations without moving those behind them.
+    pub(super) fn next_operation(&mut self, client: usize) {
+        let c = &mut self.clients.all[client];
+        c.turn += 1;
+        c.ticket = None;
+        let actor = Actor::Client(client);
+        let Some(next) = self.choices.next_number(Stream::Op, actor, c.operation) else {
+            c.operation = NO_MORE;
+            return;
+        };
+        c.operation = next;
+        let turn = c.turn;
+        if c.is_done(self.clients.quota) {
+            return;
+        }
+        self.choices.enter_at(Stream::Op, actor, next);
+        let at = self.choices.when("time", self.now, self.setup.pause_before(next));
+        self.choices.leave();
+        self.queue.push(at, Event::Act { client, turn });
+    }
+
+    /// An operation has come to its end.
+    fn ended(&mut self, client: usize) {
+        let c = &mut self.clients.all[client];
+        c.ended += 1;
+        c.operation = c.operation.saturating_add(1);
+        self.next_operation(client);
+    }
+
     fn call(&mut self, client: usize, node: usize) -> Verdict {
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
-        let patience = self.choices.between(WORK, 300_000, 2_500_000);
+        let patience = self.choices.between("patience", 300_000, 2_500_000);
         let call = self.new_call(client)?;
         self.clients.all[client].ticket = Some((ticket, node));
         let give_up = self.now + patience + 4_000_000;
@@ -123,8 +186,8 @@ impl World {
 
     /// The call of one attempt. Half of the writes carry a request id of their own.
     fn new_call(&mut self, client: usize) -> Result<Call, Violation> {
-        let unique = self.choices.chance(WORK, 500);
-        let request = u128::from(self.choices.bits(WORK)) << 64 | u128::from(self.next_ticket);
+        let unique = self.choices.chance("unique", 500);
+        let request = u128::from(self.choices.bits("request")) << 64 | u128::from(self.next_ticket);
         let floor = self.clients.floor;
         let Some(work) = &mut self.clients.all[client].work else { return Ok(Call::Barrier) };
         let Some(command) = &work.write else {
@@ -140,24 +203,32 @@ impl World {
     }
 
     fn later(&mut self, client: usize, mean: Micros) {
-        let at = self.now + self.choices.wait(WORK, mean);
+        let at = self.now + self.choices.wait("again-after", mean);
         let c = &mut self.clients.all[client];
         c.turn += 1;
         c.ticket = None;
         self.queue.push(at, Event::Act { client, turn: c.turn });
     }
 
-    fn new_work(&mut self, client: usize) -> Work {
+    /// Draws an operation; `None` for one that a tape has taken out.
+    fn new_work(&mut self, client: usize) -> Option<Work> {
         let work =
             |write, by, key| Work { write, by, key, deadline: 0, refused: true, floor: Index(0) };
         let Some(session) = self.clients.all[client].session else {
-            return work(Some(Command::RegisterSession), None, None);
+            return Some(work(Some(Command::RegisterSession), None, None));
         };
-        let key = Bytes::from(format!("k{}", self.choices.between(WORK, 0, self.setup.keys)));
-        if self.choices.chance(WORK, 120) {
-            return work(None, None, Some(key));
+        let workload = self.setup.workload;
+        let mut kinds: Vec<(&str, u64)> = OPERATIONS.into_iter().zip(workload.weights()).collect();
+        let (barriers, _) = workload.reads();
+        // So many thousandths of all are barriers, whatever the weights of the others add up to.
+        kinds.iter_mut().for_each(|(_, weight)| *weight *= 1000 - barriers);
+        kinds.push(("barrier", 100 * barriers));
+        let kind = kinds[self.choices.among("kind", &kinds)].0;
+        let key = Bytes::from(format!("k{}", self.choices.between("key", 0, self.setup.keys)));
+        if kind == "barrier" {
+            return Some(work(None, None, Some(key)));
         }
-        let command = self.new_command(client, &key);
+        let command = self.new_command(client, kind, &key)?;
         let c = &mut self.clients.all[client];
         c.sequence += 1;
         let by = Some(SessionRef { client: session, sequence: c.sequence });
@@ -165,36 +236,37 @@ impl World {
             command,
             Command::KvPut { .. } | Command::KvCas { .. } | Command::KvDelete { .. }
         );
-        work(Some(command), by, kv.then_some(key))
+        Some(work(Some(command), by, kv.then_some(key)))
     }
 
-    fn new_command(&mut self, client: usize, key: &Bytes) -> Command {
-        let kind = self.choices.between(WORK, 0, 100);
-        let topic = format!("t{}", self.choices.between(WORK, 0, self.setup.keys));
-        let padding = self.choices.between(WORK, 0, self.setup.value_bytes);
+    fn new_command(&mut self, client: usize, kind: &str, key: &Bytes) -> Option<Command> {
+        let topic = format!("t{}", self.choices.between("topic", 0, self.setup.keys));
+        let padding = self.choices.between("padding", 0, self.setup.value_bytes);
         let c = &mut self.clients.all[client];
         c.unique += 1;
         let mut value = format!("c{client}-{}-", c.unique).into_bytes();
         value.resize(value.len() + usize::try_from(padding).unwrap_or(0), b'.');
         let (key, value) = (key.clone(), Bytes::from(value));
-        match kind {
-            0..50 => Command::KvPut { key, value },
-            50..68 => {
+        let command = match kind {
+            "put" => Command::KvPut { key, value },
+            "cas" => {
                 let expected = self.suite.model.value_at(&key, self.suite.model.applied()).cloned();
                 Command::KvCas { key, expected, value }
             }
-            68..80 => Command::KvDelete { key },
-            80..92 => Command::CreateTopic(CreateTopic {
+            "delete" => Command::KvDelete { key },
+            "create-topic" => Command::CreateTopic(CreateTopic {
                 name: topic,
                 partitions: 1,
                 retention_ms: None,
                 created_at_ms: self.now / 1000,
             }),
-            _ => {
+            "delete-topic" => {
                 let incarnation = self.suite.model.topics().get(&topic).copied();
                 Command::DeleteTopic(DeleteTopic { name: topic, incarnation })
             }
-        }
+            _ => return None,
+        };
+        Some(command)
     }
 
     /// An answer of a replica.
@@ -206,6 +278,14 @@ impl World {
         });
         let holder = self.clients.all.iter().position(|c| c.ticket.is_some_and(|t| t.0 == ticket));
         let Some(client) = holder else { return self.script_answered(node, ticket, outcome) };
+        self.choices.enter(Stream::Reply, Actor::Client(client), "");
+        let verdict = self.heard(client, node, outcome);
+        self.choices.leave();
+        verdict
+    }
+
+    /// A client hears the outcome of its call.
+    fn heard(&mut self, client: usize, node: usize, outcome: Outcome) -> Verdict {
         match outcome {
             Outcome::Committed { at, result } => self.committed_answer(client, node, at, result),
             Outcome::Ready { applied, age } => {
@@ -221,12 +301,13 @@ impl World {
                 if let Some(key) = work.key {
                     self.read(node, &key, work.floor)?;
                 }
-                self.later(client, self.setup.think);
+                self.progress_moved();
+                self.ended(client);
                 Ok(())
             }
             Outcome::NotCommitted(_) => {
                 // Now and then the command is given up: then it must never take effect.
-                let give_up = self.choices.chance(WORK, 300);
+                let give_up = self.choices.chance("gives-up", 300);
                 let name = self.nodes[node].name.clone();
                 let c = &mut self.clients.all[client];
                 if give_up
@@ -235,6 +316,8 @@ impl World {
                 {
                     self.suite.on_refused(&name, by);
                     c.work = None;
+                    self.ended(client);
+                    return Ok(());
                 }
                 self.later(client, 60_000);
                 Ok(())
@@ -244,7 +327,7 @@ impl World {
                 Ok(())
             }
             Outcome::Confirmed(_) => {
-                let what = format!("{ticket} was confirmed, but its client asked no question");
+                let what = "a client got a confirmation and asked no question";
                 Err(Violation::new(reads::PROPERTY, what))
             }
         }
@@ -274,7 +357,7 @@ impl World {
         if let Some(key) = work.key {
             self.read(node, &key, if late { Index(0) } else { at.index })?;
         }
-        self.later(client, self.setup.think);
+        self.ended(client);
         Ok(())
     }
 
@@ -305,7 +388,7 @@ impl World {
             self.later(client, 50_000);
             return Ok(false);
         }
-        let key = format!("k{}", self.choices.between(WORK, 0, self.setup.keys));
+        let key = format!("k{}", self.choices.between("read-key", 0, self.setup.keys));
         self.read(node, key.as_bytes(), Index(0))?;
         Ok(true)
     }

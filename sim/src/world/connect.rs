@@ -3,7 +3,7 @@
 
 use super::{Event, World};
 use crate::check::{Verdict, Violation};
-use crate::choices::Stream;
+use crate::choices::{Actor, Stream};
 use crate::node::{self, State};
 use crate::trace::What;
 use holdfast_consensus::ClusterId;
@@ -22,7 +22,9 @@ impl World {
 
     fn dial(&mut self, a: usize, b: usize, within: u64) {
         let lives = [self.nodes[a].life, self.nodes[b].life];
-        let at = self.now + self.choices.between(Stream::Network, within / 4, within);
+        self.choices.enter(Stream::Dial, Actor::Link(a, b), "");
+        let at = self.now + self.choices.between("after", within / 4, within);
+        self.choices.leave();
         self.queue.push(at, Event::Connect { nodes: [a, b], lives });
     }
 
@@ -62,6 +64,13 @@ impl World {
         if matches!(step, Step::Wait { .. }) {
             return Ok(());
         }
+        self.choices.enter(Stream::Boot, Actor::Node(node), "forming");
+        let verdict = self.formed(node, step);
+        self.choices.leave();
+        verdict
+    }
+
+    fn formed(&mut self, node: usize, step: Step) -> Verdict {
         let name = self.nodes[node].name.clone();
         let state = std::mem::replace(&mut self.nodes[node].state, State::Down);
         let State::Forming(waiting) = state else {
@@ -73,8 +82,8 @@ impl World {
             Step::Wait { .. } => Ok(()),
             Step::Refuse(why) => return Err(Violation::new("forming", format!("{name}: {why}"))),
             Step::Found { membership } => {
-                let high = u128::from(self.choices.bits(Stream::Setup));
-                let low = u128::from(self.choices.bits(Stream::Setup));
+                let high = u128::from(self.choices.bits("cluster"));
+                let low = u128::from(self.choices.bits("cluster"));
                 let cluster = ClusterId((high << 64) | low | 1);
                 self.note(Some(node), || What::life("founds", format!("founds {cluster}")));
                 home.found(cluster, 1, membership)
@@ -84,7 +93,7 @@ impl World {
                 home.adopt(cluster, epoch)
             }
         };
-        let seed = self.choices.bits(Stream::Process);
+        let seed = self.choices.bits("seed");
         let started = formed
             .map_err(|e| e.to_string())
             .and_then(|()| node::run(&self.nodes[node], home, &self.setup, seed, self.now));

@@ -4,6 +4,7 @@ use super::{ACTIVE_MAX, Event, LOOK_EVERY, Phase, World};
 use crate::check::durability::{self, Held};
 use crate::check::progress::{CONVERGE_TIMEOUTS, SILENT_TIMEOUTS};
 use crate::check::{Verdict, Violation};
+use crate::choices::{Actor, Stream};
 use holdfast_consensus::Micros;
 use holdfast_fsm::view::LIST_MAX;
 
@@ -16,7 +17,7 @@ impl World {
         self.queue.push(self.now + LOOK_EVERY, Event::Look);
         match self.phase {
             Phase::Active => {
-                if self.clients.nearly_done() || self.now > ACTIVE_MAX {
+                if self.ends_faults() {
                     self.heal();
                 }
                 Ok(())
@@ -35,7 +36,7 @@ impl World {
                 }
                 self.phase = Phase::Restarted;
                 for node in 0..self.nodes.len() {
-                    self.crash(node, !self.setup.faults.is_empty());
+                    self.crash(node, self.setup.last_crash_is_power);
                 }
                 self.progress.moved(self.now);
                 Ok(())
@@ -51,6 +52,20 @@ impl World {
             }
             Phase::Done => Ok(()),
         }
+    }
+
+    /// True if it is time to heal. A tape decides it where it says so; else faults end once the
+    /// clients have most of what they want and a tape has no more of them.
+    fn ends_faults(&mut self) -> bool {
+        let look = self.now / LOOK_EVERY;
+        let early = self.now < self.setup.active_min
+            || self.foresees_faults()
+            || self.choices.foresees(Stream::Heal, Actor::World, look + 1);
+        let due = (self.clients.nearly_done() && !early) || self.now > ACTIVE_MAX;
+        self.choices.enter_at(Stream::Heal, Actor::World, look);
+        let due = self.choices.observe("now", due) || (due && self.choices.is_tape());
+        self.choices.leave();
+        due
     }
 
     fn demand(&self, timeouts: u64) -> Verdict {

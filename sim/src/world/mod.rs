@@ -17,11 +17,11 @@ mod suite;
 
 use crate::check::progress::Progress;
 use crate::check::{Verdict, Violation};
-use crate::choices::{Choices, Stream};
+use crate::choices::{Actor, Choices, Stream};
 use crate::faults::Faults;
 use crate::hash::TraceHash;
 use crate::node::{Clock, Node};
-use crate::profile::{Profile, Setup};
+use crate::profile::{FaultKind, Profile, Setup};
 use crate::queue::Queue;
 use crate::trace::{self, Recording, Trace};
 use clients::Clients;
@@ -50,7 +50,8 @@ enum Event {
     Act { client: usize, turn: u64 },
     GiveUp { client: usize, ticket: Ticket },
     Resume { node: usize, life: u64, pause: u64 },
-    Nemesis,
+    Nemesis { slot: u64 },
+    Strike { slot: u64, kind: FaultKind },
     Uncut { cut: u64 },
     Space { node: usize },
     Look,
@@ -80,6 +81,10 @@ pub struct Summary {
     pub acked: u64,
     /// Reads that were checked.
     pub reads: u64,
+    /// Operations that clients began.
+    pub operations: u64,
+    /// True if no client wrote anything.
+    pub idle: bool,
     /// Virtual time.
     pub virtual_micros: Micros,
     /// Faults by name.
@@ -135,7 +140,12 @@ impl World {
     /// The world of a seed.
     #[must_use]
     pub fn new(seed: u64, profile: Profile, trace: Trace) -> Self {
-        let mut choices = Choices::new(seed);
+        Self::of(Choices::new(seed), profile, trace)
+    }
+
+    /// The world of these choices, where they hold nothing that of a profile.
+    #[must_use]
+    pub fn of(mut choices: Choices, profile: Profile, trace: Trace) -> Self {
         let setup = Setup::draw(profile, &mut choices);
         let names = (1..=setup.nodes).map(|n| format!("n{n}")).collect();
         Self::build(choices, names, setup, trace)
@@ -143,9 +153,9 @@ impl World {
 
     fn build(mut choices: Choices, names: Vec<String>, setup: Setup, mut trace: Trace) -> Self {
         trace.begin(&names);
-        let nodes = names
-            .iter()
-            .map(|name| Node::new(name.clone(), draw_clock(&mut choices, &setup)))
+        let nodes = names.iter().enumerate();
+        let nodes = nodes
+            .map(|(n, name)| Node::new(name.clone(), draw_clock(&mut choices, &setup, n)))
             .collect();
         let clients = Clients::new(&setup);
         let network = Network::new(setup.nodes);
@@ -179,12 +189,20 @@ impl World {
     /// # Errors
     /// The property that did not hold.
     pub fn run(&mut self) -> Verdict {
-        self.begin();
-        self.run_to_end()
+        self.run_within(Micros::MAX)
     }
 
-    fn run_to_end(&mut self) -> Verdict {
-        while self.phase != Phase::Done {
+    /// As [`World::run`], but no further than to this virtual time.
+    ///
+    /// # Errors
+    /// The property that did not hold.
+    pub fn run_within(&mut self, limit: Micros) -> Verdict {
+        self.begin();
+        self.run_to_end(limit)
+    }
+
+    fn run_to_end(&mut self, limit: Micros) -> Verdict {
+        while self.phase != Phase::Done && self.now < limit {
             if !self.advance()? {
                 return Err(Violation::new("progress", "no event is left and nobody is done"));
             }
@@ -200,6 +218,11 @@ impl World {
         self.hash.fold(self.now);
         self.handle(event)?;
         Ok(true)
+    }
+
+    /// The choices of the run.
+    pub const fn choices(&mut self) -> &mut Choices {
+        &mut self.choices
     }
 
     /// The settings of the run.
@@ -228,6 +251,8 @@ impl World {
         }
         Summary {
             acked: self.clients.acked(),
+            operations: self.clients.begun(),
+            idle: self.setup.quota == 0,
             virtual_micros: self.now,
             faults: self.faults.clone(),
             log: Io { writes: counts.log.writes, syncs: counts.log.syncs },
@@ -239,17 +264,15 @@ impl World {
 
     fn begin(&mut self) {
         for node in 0..self.nodes.len() {
-            let at = self.choices.between(Stream::Process, 0, 20_000);
+            self.choices.enter(Stream::Boot, Actor::Node(node), "first");
+            let at = self.choices.between("after", 0, 20_000);
+            self.choices.leave();
             self.queue.push(at, Event::Start { node, life: 0 });
         }
         for client in 0..self.setup.clients {
-            let at = self.choices.between(Stream::Workload, 100_000, 800_000);
-            self.queue.push(at, Event::Act { client, turn: 0 });
+            self.next_operation(client);
         }
-        if self.setup.nemesis > 0 && !self.setup.faults.is_empty() {
-            let at = self.choices.wait(Stream::Process, self.setup.nemesis);
-            self.queue.push(at, Event::Nemesis);
-        }
+        self.queue.push(0, Event::Nemesis { slot: 0 });
         self.queue.push(LOOK_EVERY, Event::Look);
     }
 
@@ -274,7 +297,11 @@ impl World {
                 }
                 Ok(())
             }
-            Event::Nemesis => self.nemesis(),
+            Event::Nemesis { slot } => {
+                self.nemesis(slot);
+                Ok(())
+            }
+            Event::Strike { slot, kind } => self.strike(slot, kind),
             Event::Uncut { cut } => {
                 self.uncut(cut);
                 Ok(())
@@ -298,8 +325,12 @@ impl World {
     }
 }
 
-fn draw_clock(choices: &mut Choices, setup: &Setup) -> Clock {
-    let offset = choices.between(Stream::Clock, 1, 10_000_000_000);
-    let drift = choices.between(Stream::Clock, 0, 2 * setup.drift + 1);
-    Clock::new(offset, i64::try_from(drift).unwrap_or(0) - i64::try_from(setup.drift).unwrap_or(0))
+fn draw_clock(choices: &mut Choices, setup: &Setup, node: usize) -> Clock {
+    choices.enter(Stream::Clock, Actor::Node(node), "");
+    let offset = choices.between("offset", 1, 10_000_000_000);
+    let drift = choices.between("drift", 0, setup.drift + 1);
+    let drift = i64::try_from(drift).unwrap_or(0);
+    let drift = if choices.chance("slow", 500) { -drift } else { drift };
+    choices.leave();
+    Clock::new(offset, drift)
 }

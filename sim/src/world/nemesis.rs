@@ -1,28 +1,62 @@
 //! The nemesis: injects faults of the drawn kinds at drawn times.
+//!
+//! Virtual time is divided into slots, and in each at most one fault strikes. Its place among the
+//! choices is the slot, so that a tape may lose a fault without moving those behind it.
 
 use super::noting::{lasting, relief};
 use super::{Event, Phase, World};
 use crate::check::Verdict;
-use crate::choices::Stream;
+use crate::choices::{Actor, Stream};
 use crate::faults::Fault;
-use crate::profile::FaultKind;
+use crate::profile::{FAULTS, FaultKind};
 use crate::trace::What;
-use holdfast_consensus::Ticket;
 use holdfast_consensus::job::{Call, ReplicaInput};
+use holdfast_consensus::{Micros, Ticket};
 use holdfast_log::mem_disk::Op;
 
 const PROCESS: Stream = Stream::Process;
+/// Length of a slot.
+const SLOT: Micros = 50_000;
 
 impl World {
-    pub(super) fn nemesis(&mut self) -> Verdict {
+    /// True if a tape has something for a later slot.
+    pub(super) fn foresees_faults(&self) -> bool {
+        self.choices.foresees(Stream::Nemesis, Actor::World, self.now / SLOT)
+    }
+
+    /// A slot begins: does anything strike in it?
+    pub(super) fn nemesis(&mut self, slot: u64) {
+        if self.phase != Phase::Active {
+            return;
+        }
+        self.queue.push((slot + 1) * SLOT, Event::Nemesis { slot: slot + 1 });
+        let strength = |kind| self.setup.faults.iter().filter(|f| **f == kind).count() as u64;
+        let all = self.setup.faults.len() as u64;
+        let mut kinds = vec![("nothing", self.setup.nemesis.saturating_sub(SLOT) * all)];
+        kinds.extend(FAULTS.iter().map(|kind| (kind.name(), SLOT * strength(*kind))));
+        self.choices.enter_at(Stream::Nemesis, Actor::World, slot);
+        let kind = self.choices.among("kind", &kinds);
+        if kind > 0 {
+            let at = self.now + self.choices.between("after", 0, SLOT);
+            self.queue.push(at, Event::Strike { slot, kind: FAULTS[kind - 1] });
+        }
+        self.choices.leave();
+    }
+
+    /// The fault of a slot strikes.
+    pub(super) fn strike(&mut self, slot: u64, kind: FaultKind) -> Verdict {
         if self.phase != Phase::Active {
             return Ok(());
         }
-        let again = self.now + self.choices.wait(PROCESS, self.setup.nemesis);
-        self.queue.push(again, Event::Nemesis);
-        let kind = self.setup.faults[self.choices.pick(PROCESS, self.setup.faults.len())];
-        let node = self.choices.pick(PROCESS, self.nodes.len());
-        let power = self.choices.chance(PROCESS, 500);
+        self.choices.enter_at(Stream::Nemesis, Actor::World, slot);
+        let verdict = self.inject(kind);
+        self.choices.leave();
+        verdict
+    }
+
+    fn inject(&mut self, kind: FaultKind) -> Verdict {
+        let node = self.choices.pick("node", self.nodes.len());
+        let power = self.choices.chance("power", 500);
         let running = self.nodes[node].is_running();
         match kind {
             FaultKind::PowerLoss if running => self.crash(node, true),

@@ -9,10 +9,11 @@
 
 use super::{Event, World};
 use crate::check::{Verdict, Violation};
-use crate::choices::Stream;
+use crate::choices::{Actor, Stream};
 use crate::faults::Fault;
 use crate::hash::of_bytes;
 use crate::trace::{self, Fate};
+use bytes::Bytes;
 use holdfast_consensus::job::ReplicaInput;
 use holdfast_consensus::message::{Message, SendLane};
 use holdfast_consensus::{MemberId, Micros, wire};
@@ -87,14 +88,29 @@ impl World {
             self.note_sent(from, target, &message, Fate::Cut);
             return Ok(());
         }
+        self.choices.enter(Stream::Message, Actor::Link(from, target), kind(&message));
+        let verdict = self.travel(from, target, message, &bytes, lane);
+        self.choices.leave();
+        verdict
+    }
+
+    /// The fate of a message that was sent on a link.
+    fn travel(
+        &mut self,
+        from: usize,
+        target: usize,
+        message: Message,
+        bytes: &Bytes,
+        lane: SendLane,
+    ) -> Verdict {
         let faulty = self.phase == super::Phase::Active;
-        if faulty && self.choices.chance(Stream::Network, self.setup.loss) {
+        if faulty && self.choices.chance("lost", self.setup.loss) {
             self.faults.count(Fault::Dropped);
             self.note_sent(from, target, &message, Fate::Dropped);
             return Ok(());
         }
         let message = if self.setup.codec {
-            let back = wire::decode_message(&bytes).map_err(|e| {
+            let back = wire::decode_message(bytes).map_err(|e| {
                 Violation::new("codec", format!("{message:?} does not decode: {e}"))
             })?;
             if back != message {
@@ -106,18 +122,18 @@ impl World {
             message
         };
         let once = matches!(message, Message::Forward { .. });
-        if faulty && !once && self.choices.chance(Stream::Network, self.setup.duplicate) {
+        if faulty && !once && self.choices.chance("twice", self.setup.duplicate) {
             self.faults.count(Fault::Duplicated);
-            let held = self.choices.between(Stream::Network, 0, self.setup.held);
+            let held = self.choices.between("second-after", 0, self.setup.held);
             let at = self.now + self.setup.delay + held;
             self.arrive(at, from, target, Fate::Again, message.clone());
         }
-        let jitter = self.choices.between(Stream::Network, 0, self.setup.jitter);
+        let jitter = self.choices.between("delay", 0, self.setup.jitter);
         let mut at = self.now + self.setup.delay + jitter;
         let mut fate = Fate::Underway;
-        if faulty && self.choices.chance(Stream::Network, self.setup.reorder) {
+        if faulty && self.choices.chance("held", self.setup.reorder) {
             self.faults.count(Fault::Reordered);
-            at += self.choices.between(Stream::Network, 1, self.setup.held);
+            at += self.choices.between("held-for", 1, self.setup.held);
             fate = Fate::Held;
         } else {
             let last = self.network.last.entry((from, target, lane)).or_default();
@@ -160,5 +176,25 @@ impl World {
             return Ok(());
         }
         self.step(node, ReplicaInput::PeerReset(peer))
+    }
+}
+
+/// The kind of a message, by which its place among the choices is counted: a message more of one
+/// kind moves no other.
+fn kind(message: &Message) -> &'static str {
+    match message {
+        Message::Vote { pre: true, .. } => "pre-vote",
+        Message::Vote { .. } => "vote",
+        Message::VoteReply { .. } => "vote-reply",
+        Message::TimeoutNow { .. } => "timeout-now",
+        Message::Append { entries, .. } if entries.is_empty() => "heartbeat",
+        Message::Append { .. } => "append",
+        Message::AppendReply { .. } => "append-reply",
+        Message::SnapshotOffer { .. } => "snapshot-offer",
+        Message::SnapshotChunk { .. } => "snapshot-chunk",
+        Message::SnapshotAck { .. } => "snapshot-ack",
+        Message::Forward { .. } => "forward",
+        Message::ForwardReply { .. } => "forward-reply",
+        _ => "read-index",
     }
 }

@@ -11,7 +11,7 @@ use super::noting::relief;
 use super::{Event, Phase, World, draw_clock};
 use crate::check::watermarks::Watermarks;
 use crate::check::{Verdict, Violation};
-use crate::choices::{Choices, Stream};
+use crate::choices::{Actor, Choices, Stream};
 use crate::faults::{Fault, Faults};
 use crate::node::{self, Boot, Process, State};
 use crate::shadow::Shadow;
@@ -31,15 +31,15 @@ struct Loss<'a> {
 
 impl PowerLoss for Loss<'_> {
     fn name(&mut self, _what: &str) -> bool {
-        let kept = self.choices.chance(Stream::Disk, 500);
+        let kept = self.choices.chance("kept", 500);
         self.faults.count_if(!kept, Fault::DirUndone);
         kept
     }
 
     fn file(&mut self, _path: &str, _dirty: usize, _differs: bool) -> bool {
-        self.mode = self.choices.between(Stream::Disk, 0, 5);
+        self.mode = self.choices.between("file", 0, 5);
         self.lost = false;
-        self.choices.chance(Stream::Disk, 500)
+        self.choices.chance("longer", 500)
     }
 
     fn sector(&mut self, _sector: usize, blank: bool) -> SectorFate {
@@ -47,7 +47,7 @@ impl PowerLoss for Loss<'_> {
             0 => SectorFate::Old,
             1 => SectorFate::New,
             _ => {
-                let drawn = self.choices.bits(Stream::Disk);
+                let drawn = self.choices.bits("sector");
                 match drawn % 10 {
                     0..=3 => SectorFate::Old,
                     4..=6 => SectorFate::New,
@@ -73,16 +73,22 @@ impl World {
         if n.life != life || n.is_running() || n.kept_down {
             return Ok(());
         }
-        let fused = self.phase == Phase::Active
-            && self.choices.chance(Stream::Process, self.setup.boot_fuse);
+        self.choices.enter_at(Stream::Boot, Actor::Node(node), life);
+        let verdict = self.boot(node);
+        self.choices.leave();
+        verdict
+    }
+
+    fn boot(&mut self, node: usize) -> Verdict {
+        let fused = self.phase == Phase::Active && self.choices.chance("cut", self.setup.boot_fuse);
         if fused {
-            let left = self.choices.between(Stream::Process, 1, 60);
+            let left = self.choices.between("cut-after", 1, 60);
             self.nodes[node].disk.set_fuse(Some(left));
         }
         let counts = self.nodes[node].disk.counts();
         self.nodes[node].failures = (counts.full, counts.failed);
-        let fresh = MemberId(self.choices.bits(Stream::Setup) | 1);
-        let seed = self.choices.bits(Stream::Process);
+        let fresh = MemberId(self.choices.bits("member") | 1);
+        let seed = self.choices.bits("seed");
         let opened = node::open(&self.nodes[node], &self.setup, &self.names, fresh, seed, self.now);
         let (member, boot) = match opened {
             Ok(opened) => opened,
@@ -124,7 +130,7 @@ impl World {
             return Err(Violation::new("restart", format!("{name} does not start: {why}")));
         }
         self.faults.count(Fault::BootCrash);
-        let power = self.choices.chance(Stream::Process, 500);
+        let power = self.choices.chance("power", 500);
         self.crash(node, power);
         Ok(())
     }
@@ -138,7 +144,7 @@ impl World {
         self.faults.count(if planned.is_some() { Fault::Fuse } else { Fault::BootCrash });
         let power = match planned {
             Some(power) => power,
-            None => self.choices.chance(Stream::Process, 500),
+            None => self.choices.chance("power", 500),
         };
         self.crash(node, power);
         Ok(true)
@@ -188,6 +194,13 @@ impl World {
     /// Ends the process of a node at this very point: nothing of it does anything any more.
     pub(super) fn crash(&mut self, node: usize, power: bool) {
         self.faults.count(if power { Fault::Crash } else { Fault::Kill });
+        let life = self.nodes[node].life;
+        self.choices.enter_at(Stream::Crash, Actor::Node(node), life);
+        self.end(node, power);
+        self.choices.leave();
+    }
+
+    fn end(&mut self, node: usize, power: bool) {
         let before = self.damage();
         let member = self.nodes[node].member;
         self.nodes[node].disk.set_fuse(Some(0));
@@ -202,7 +215,7 @@ impl World {
         };
         if power {
             // The clock that counts suspend starts again with the machine.
-            self.nodes[node].clock = draw_clock(&mut self.choices, &self.setup);
+            self.nodes[node].clock = draw_clock(&mut self.choices, &self.setup, node);
         }
         let n = &mut self.nodes[node];
         n.disk = disk;
@@ -225,7 +238,7 @@ impl World {
             if let State::Forming(waiting) = &mut self.nodes[peer].state {
                 waiting.1.gone(&self.names[node]);
             }
-            if was && !power && self.choices.chance(Stream::Network, 500) {
+            if was && !power && self.choices.chance("reset", 500) {
                 let at = self.now + self.setup.delay;
                 let life = self.nodes[peer].life;
                 self.queue.push(at, Event::Reset { node: peer, life, peer: member });
@@ -235,7 +248,7 @@ impl World {
             return;
         }
         let mean = if self.phase == Phase::Active { 600_000 } else { 20_000 };
-        let down = self.choices.wait(Stream::Process, mean);
+        let down = self.choices.wait("down", mean);
         self.queue.push(self.now + down, Event::Start { node, life });
     }
 
@@ -287,17 +300,20 @@ impl World {
     }
 
     /// The latency of a job: nothing of it is visible before.
-    pub(super) fn latency(&mut self, node: usize, kind: &str) -> u64 {
+    pub(super) fn latency(&mut self, node: usize, kind: &'static str) -> u64 {
         let (low, high) = match kind {
             "persist" | "watermark" | "reset" => (80, 1_500),
             "checkpoint" | "adopt" | "restore" | "reopen-log" | "reopen-store" => (300, 6_000),
             "apply" | "fetch" => (10, 250),
             _ => (30, 1_200),
         };
-        let mut latency = self.choices.between(Stream::Disk, low, high);
+        let scale = self.setup.disk_latency;
+        self.choices.enter(Stream::Job, Actor::Node(node), kind);
+        let mut latency = self.choices.between("takes", low * scale / 100, high * scale / 100);
         if self.nodes[node].stalled_until > self.now {
-            latency += self.choices.wait(Stream::Disk, 80_000);
+            latency += self.choices.wait("stalls", 80_000);
         }
+        self.choices.leave();
         latency
     }
 

@@ -84,6 +84,7 @@ impl Setup {
             nodes,
             clients: 0,
             quota: 0,
+            active_min: 0,
             snapshot_entries: u64::MAX,
             kept_entries: 0,
             delay: 100,
@@ -467,6 +468,6 @@ impl Script {
         self.world.heal_links();
         self.world.heal();
         self.world.queue.push(self.world.now + LOOK_EVERY, Event::Look);
-        self.world.run_to_end()
+        self.world.run_to_end(Micros::MAX)
     }
 }
