@@ -12,6 +12,7 @@
 //! | [`records`], [`header`], [`digest`] | what is stored, and how it is summed up |
 //! | [`metastore`] | applies entries, checkpoints, pins images, adopts restored states |
 //! | [`view`] | local reads |
+//! | [`guard`] | permits: the only leave to destroy anything because of metadata |
 //! | [`snapshot`] | the stream that carries a whole state |
 //! | [`mod@start`] | what to do with what a directory holds |
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@ mod apply;
 mod backend;
 pub mod command;
 pub mod digest;
+pub mod guard;
 pub mod header;
 mod image;
 pub mod metastore;
@@ -43,4 +45,4 @@ pub use rules::Rule;
 pub use session::{SESSION_TTL, SESSIONS_MAX};
 pub use start::{Plan, StartError, Started, start};
 pub use store::{OpenError, StoreOptions};
-pub use view::{At, Held, ReadError, View};
+pub use view::{At, DigestWalk, Held, ReadError, Trust, View, WalkStep};

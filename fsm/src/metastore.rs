@@ -93,6 +93,12 @@ impl<D: Disk> Metastore<D> {
         }
     }
 
+    /// Notes that this store took the place of one that was set aside: it proves nothing until a
+    /// snapshot replaces it or the node starts again (R30).
+    pub(crate) fn took_over(&mut self) {
+        self.slot.set_rebuilt(true);
+    }
+
     /// The disk that the store is on.
     #[must_use]
     pub fn disk(&self) -> &D {
@@ -253,6 +259,10 @@ impl<D: Disk> StateMachine for Metastore<D> {
         Ok(self.status())
     }
 
+    fn confirm(view: &View, question: &Bytes) -> Option<(Index, Bytes)> {
+        crate::guard::inquiry::answer(view, question)
+    }
+
     fn checkpoint(&mut self) -> Result<Applied, StoreFault> {
         if self.durable != self.header.last {
             self.on_store(|_, store| {
@@ -314,6 +324,7 @@ impl<D: Disk> StateMachine for Metastore<D> {
             .rename(&path, STORE_FILE)
             .map_err(|e| disk_fault(&format!("rename {path}"), &e))?;
         self.condemned = false;
+        self.slot.set_rebuilt(false);
         self.start()?;
         Ok(self.status())
     }

@@ -226,7 +226,10 @@ pub fn start<D: Disk>(
         Plan::SetAside { .. } => set_aside(&disk).map_err(OpenError::from)?,
         Plan::Fresh | Plan::Replay { .. } | Plan::Install { .. } => {}
     }
-    let store = Metastore::open(disk, options)?;
+    let mut store = Metastore::open(disk, options)?;
+    if matches!(plan, Plan::SetAside { .. }) {
+        store.took_over();
+    }
     Ok(Started { lock, identity, log, store, plan })
 }
 

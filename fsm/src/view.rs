@@ -6,6 +6,7 @@
 //! (R21): nobody sees time go back.
 
 mod plane;
+mod trust;
 
 use crate::header::Header;
 use crate::records::{
@@ -17,6 +18,7 @@ use holdfast_consensus::fault::StoreFault;
 use holdfast_consensus::{ClusterId, Index, LogId, MemberId, Membership, Micros};
 use std::sync::{Arc, PoisonError, RwLock};
 use thiserror::Error;
+pub use trust::{DigestWalk, Trust, WalkStep};
 
 /// Most rows of one listing; ask again from behind the last one for more.
 pub const LIST_MAX: usize = 10_000;
@@ -97,6 +99,21 @@ struct SlotState {
     floor: Index,
     /// Why there is no store.
     cause: Option<StoreFault>,
+    /// Generation whose records were walked and matched its digest.
+    walked: Option<u64>,
+    /// The store took the place of one that was set aside in this start, and no snapshot has
+    /// replaced it since (R30).
+    rebuilt: bool,
+}
+
+impl SlotState {
+    fn trust(&self) -> Trust {
+        match self.walked {
+            _ if self.rebuilt => Trust::Rebuilt,
+            Some(generation) if generation == self.generation => Trust::Walked,
+            _ => Trust::Unwalked,
+        }
+    }
 }
 
 impl Slot {
@@ -114,6 +131,11 @@ impl Slot {
             state.generation += 1;
             state.cause = None;
         });
+    }
+
+    /// Says whether the store took the place of one that was set aside.
+    pub(crate) fn set_rebuilt(&self, rebuilt: bool) {
+        self.with(|state| state.rebuilt = rebuilt);
     }
 
     /// Closes the store after a fault; `reached` is the highest index that it may have answered
@@ -153,31 +175,46 @@ impl View {
         Self { slot }
     }
 
+    /// Generation, floor, store and trust, read together.
+    fn open_store(&self) -> Result<(u64, Index, Arc<Store>, Trust), ReadError> {
+        let state = self.slot.state.read().unwrap_or_else(PoisonError::into_inner);
+        let generation = state.generation;
+        match &state.store {
+            Some(store) => Ok((generation, state.floor, Arc::clone(store), state.trust())),
+            None => {
+                let why = state
+                    .cause
+                    .as_ref()
+                    .map_or_else(|| "it was shut down".to_owned(), ToString::to_string);
+                Err(ReadError::Closed { generation, why })
+            }
+        }
+    }
+
+    /// Generation of the store, open or not.
+    fn generation(&self) -> u64 {
+        self.slot.state.read().unwrap_or_else(PoisonError::into_inner).generation
+    }
+
     fn read<T>(
         &self,
         get: impl FnOnce(&Reader, u64) -> Result<T, StoreFault>,
     ) -> Result<At<T>, ReadError> {
-        let (generation, floor, store) = {
-            let state = self.slot.state.read().unwrap_or_else(PoisonError::into_inner);
-            let generation = state.generation;
-            match &state.store {
-                Some(store) => (generation, state.floor, Arc::clone(store)),
-                None => {
-                    let why = state
-                        .cause
-                        .as_ref()
-                        .map_or_else(|| "it was shut down".to_owned(), ToString::to_string);
-                    return Err(ReadError::Closed { generation, why });
-                }
-            }
-        };
+        self.read_trusting(|reader, generation, _| get(reader, generation))
+    }
+
+    fn read_trusting<T>(
+        &self,
+        get: impl FnOnce(&Reader, u64, Trust) -> Result<T, StoreFault>,
+    ) -> Result<At<T>, ReadError> {
+        let (generation, floor, store, trust) = self.open_store()?;
         let reader = store.read().map_err(|fault| self.failed(generation, floor, fault))?;
         let applied = reader.header.last.index;
         if applied < floor {
             return Err(ReadError::CatchingUp { applied, needed: floor });
         }
-        let value =
-            get(&reader, generation).map_err(|fault| self.failed(generation, applied, fault))?;
+        let value = get(&reader, generation, trust)
+            .map_err(|fault| self.failed(generation, applied, fault))?;
         Ok(At { value, applied })
     }
 
