@@ -74,7 +74,7 @@ async fn one(endpoint: &str, ask: &Ask<'_>, left: Duration) -> Result<Answer, Cl
     // The server gives up a little earlier, so that its own words arrive.
     let server = left.mul_f64(0.9).as_millis().max(1);
     let joint = if ask.path.contains('?') { '&' } else { '?' };
-    let path = if ask.path.starts_with("/v1/kv") || ask.path.starts_with("/v1/topics") {
+    let path = if ["/v1/kv", "/v1/topics", "/v1/confirm"].iter().any(|p| ask.path.starts_with(p)) {
         format!("{}{joint}timeout_ms={server}", ask.path)
     } else {
         ask.path.to_owned()

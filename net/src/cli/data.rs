@@ -49,6 +49,17 @@ pub(super) enum TopicCommand {
         #[command(flatten)]
         client: ClientArgs,
     },
+    /// Ask a leader that proves itself whether an incarnation was deleted: exit 0 if it is gone,
+    /// 1 if it lives, 3 if that is unknown
+    ConfirmGone {
+        /// The topic's name
+        name: String,
+        /// The incarnation, as `create` and `describe` show it
+        #[arg(long)]
+        incarnation: u64,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
 }
 
 impl TopicCommand {
@@ -57,7 +68,8 @@ impl TopicCommand {
             Self::Create { client, .. }
             | Self::List { client, .. }
             | Self::Describe { client, .. }
-            | Self::Delete { client, .. } => client,
+            | Self::Delete { client, .. }
+            | Self::ConfirmGone { client, .. } => client,
         }
     }
 }
@@ -169,6 +181,32 @@ pub(super) async fn topic(command: TopicCommand) -> Result<(), Failure> {
             let answer = success(&client, ask(&client, request).await?)?;
             done(&client, &answer, &format!("deleted topic {name}"));
         }
+        TopicCommand::ConfirmGone { name, incarnation, client } => {
+            confirm_gone(&client, &name, incarnation).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn confirm_gone(client: &ClientArgs, name: &str, incarnation: u64) -> Result<(), Failure> {
+    let body = json!({ "kind": "topic", "name": name, "incarnation": incarnation }).to_string();
+    let request = Ask { method: Method::POST, path: "/v1/confirm", body: Bytes::from(body) };
+    let answer = success(client, ask(client, request).await?)?;
+    let said = answer.json();
+    let text = match said["verdict"].as_str() {
+        Some("gone") => format!("gone: deleted by entry {}", said["deleted_at"]),
+        Some("live") => "it lives".to_owned(),
+        _ => return Err(Failure::environment(format!("no verdict in {said}"))),
+    };
+    let text = format!(
+        "topic {name} incarnation {incarnation}: {text} (leader {} of term {} at {})",
+        said["leader"].as_str().unwrap_or("?"),
+        said["term"],
+        said["index"]
+    );
+    done(client, &answer, &text);
+    if said["verdict"] == "live" {
+        return Err(Failure::check(format!("topic {name} incarnation {incarnation} is not gone")));
     }
     Ok(())
 }

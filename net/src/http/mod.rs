@@ -8,12 +8,14 @@
 //! | `GET /v1/kv/{key}` | the raw value; `Holdfast-Modified` is the index that wrote it |
 //! | `PUT /v1/kv/{key}` | store the raw body; `?expected=TEXT`, `?expected_hex=` or `?absent=true` compare first |
 //! | `DELETE /v1/kv/{key}` | delete |
+//! | `POST /v1/confirm` | what a proven leader knows of an incarnation: `{"kind", "name", "incarnation"}` |
 //! | `GET /v1/status` | every member; `?scope=local` this one alone |
 //! | `GET /livez`, `/readyz`, `/metrics` | probes and Prometheus text |
 //!
 //! Every read carries `Holdfast-Applied`, the index of the state that it was read from.
 //! `?level=linearizable` confirms leadership first. `?timeout_ms=` bounds a write or such a read.
 
+mod confirm;
 mod error;
 mod kv;
 mod probes;
@@ -27,7 +29,7 @@ use crate::node::Node;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderName, HeaderValue};
-use axum::routing::get;
+use axum::routing::{get, post};
 use bytes::Bytes;
 use holdfast_consensus::LogId;
 use holdfast_consensus::message::Outcome;
@@ -50,6 +52,7 @@ pub fn router(node: Arc<Node>) -> Router {
         .route("/v1/topics", get(topics::list).post(topics::create))
         .route("/v1/topics/{name}", get(topics::describe).delete(topics::delete))
         .route("/v1/kv/{key}", get(kv::read).put(kv::put).delete(kv::delete))
+        .route("/v1/confirm", post(confirm::confirm))
         .route("/v1/status", get(status::status))
         .route("/livez", get(probes::live))
         .route("/readyz", get(probes::ready))

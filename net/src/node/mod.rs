@@ -6,6 +6,7 @@ mod observe;
 mod runtime;
 mod start;
 mod state;
+mod walk;
 
 pub use start::{NodeError, Running, start};
 pub use state::{Phase, Published};
@@ -120,6 +121,13 @@ impl Node {
         u128::from(self.request_prefix) << 64 | u128::from(count)
     }
 
+    /// A number that tells a question of this process from every other.
+    #[must_use]
+    pub fn nonce(&self) -> u64 {
+        // A process asks fewer questions than would make two of its nonces meet.
+        self.request_prefix.wrapping_add(self.requests.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// Appends a command, here or at the leader, and waits until it is applied here. The command
     /// must be stamped with a [`Node::request_id`]: it may be passed on more than once, and takes
     /// effect at most once.
@@ -130,6 +138,12 @@ impl Node {
     /// Waits until this replica has applied everything that was committed before the call.
     pub async fn barrier(&self, within: Duration) -> Outcome {
         self.call(0, Call::Barrier, within).await
+    }
+
+    /// Asks a leader that proves itself a question about the state
+    /// ([`Call::Confirm`]); whatever is not [`Outcome::Confirmed`] means "unknown".
+    pub async fn confirm(&self, question: Bytes, within: Duration) -> Outcome {
+        self.call(question.len(), Call::Confirm { question }, within).await
     }
 
     async fn call(&self, bytes: usize, call: Call, within: Duration) -> Outcome {

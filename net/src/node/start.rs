@@ -4,6 +4,7 @@ use super::forming::form;
 use super::lanes::Lanes;
 use super::runtime::{End, Runtime};
 use super::state::{Phase, State};
+use super::walk::Walker;
 use super::{CALL_BYTES, Input, Node};
 use crate::clock;
 use crate::config::Config;
@@ -220,6 +221,7 @@ impl Core {
         let config = replica_config(&node.config, identity.member);
         let replica = Replica::open(config, seed, &mut log, &mut machine, clock::now())
             .map_err(NodeError::Stopped)?;
+        let walker = Walker::start(machine.view())?;
         if self.view.set(machine.view()).is_err() {
             tracing::error!("the view was set twice");
         }
@@ -230,6 +232,7 @@ impl Core {
         runtime.dismiss();
         let Runtime { replica, lanes, .. } = runtime;
         let status = replica.status(clock::now());
+        walker.join();
         let owned = lanes.join();
         match end {
             End::Stopped(reason) => Err(NodeError::Stopped(reason)),
