@@ -16,6 +16,7 @@
 //! | [`explore`] | every state of a small cluster, on the core alone |
 #![forbid(unsafe_code)]
 
+pub mod broker;
 pub mod campaign;
 pub mod check;
 pub mod choices;
@@ -25,6 +26,7 @@ pub mod hash;
 pub mod node;
 pub mod profile;
 pub mod queue;
+pub mod scenario;
 pub mod shadow;
 pub mod tape;
 pub mod trace;

@@ -29,6 +29,8 @@ enum Verb {
     Replay(cli::replay::Replay),
     /// Visit every state of a small cluster within bounds; exit 1 if a property did not hold.
     Explore(cli::explore::Explore),
+    /// List or run scenarios: the four data losses, with the guard off and on, and others.
+    Scenario(cli::scenario::ScenarioCommand),
 }
 
 fn main() -> ExitCode {
@@ -37,5 +39,6 @@ fn main() -> ExitCode {
         Verb::Run(command) => command.execute(),
         Verb::Replay(command) => command.execute(),
         Verb::Explore(command) => command.execute(),
+        Verb::Scenario(command) => command.execute(),
     }
 }

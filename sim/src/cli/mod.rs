@@ -3,6 +3,7 @@
 pub(crate) mod explore;
 pub(crate) mod replay;
 pub(crate) mod run;
+pub(crate) mod scenario;
 pub(crate) mod trace;
 
 use holdfast_sim::profile::{PROFILES, Profile};

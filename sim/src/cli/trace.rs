@@ -13,7 +13,15 @@ use std::process::ExitCode;
 pub(crate) fn write_trace(path: &str, run: &Run, profile: Profile) -> Result<(), ExitCode> {
     let mut recording = run.trace.clone();
     describe(&mut recording, run, profile);
-    write_file(path, &text::write(&recording))
+    write_recording(path, &recording)
+}
+
+/// Writes a recording in the form that the name of the file asks for.
+///
+/// # Errors
+/// The exit status, after saying why.
+pub(crate) fn write_recording(path: &str, recording: &Recording) -> Result<(), ExitCode> {
+    write_file(path, &text::write(recording))
 }
 
 /// What a reader wants to know of the run.

@@ -276,6 +276,9 @@ impl World {
             let (kind, text) = trace::outcome(&outcome);
             What::Answered { ticket: ticket.0, kind, text }
         });
+        if self.broker_answered(ticket, &outcome)? {
+            return Ok(());
+        }
         let holder = self.clients.all.iter().position(|c| c.ticket.is_some_and(|t| t.0 == ticket));
         let Some(client) = holder else { return self.script_answered(node, ticket, outcome) };
         self.choices.enter(Stream::Reply, Actor::Client(client), "");

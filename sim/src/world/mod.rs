@@ -4,6 +4,7 @@
 //! Virtual time jumps from event to event. Nothing in here reads a clock or draws outside
 //! [`Choices`], so a seed is a run.
 
+mod broker;
 mod clients;
 mod connect;
 mod effects;
@@ -15,6 +16,7 @@ mod processes;
 pub mod script;
 mod suite;
 
+use crate::broker::wants::{Note, Task};
 use crate::check::progress::Progress;
 use crate::check::{Verdict, Violation};
 use crate::choices::{Actor, Choices, Stream};
@@ -55,6 +57,8 @@ enum Event {
     Uncut { cut: u64 },
     Space { node: usize },
     Look,
+    Broker { node: usize, life: u64, task: Task },
+    BrokerNote { nodes: [usize; 2], life: u64, note: Note },
 }
 
 /// What a run is up to.
@@ -134,6 +138,7 @@ pub struct World {
     /// By node: what happened to a process that stands still, in order.
     held: Vec<Vec<Event>>,
     scripted: script::Calls,
+    brokers: Option<broker::Brokers>,
 }
 
 impl World {
@@ -180,6 +185,7 @@ impl World {
             cuts: BTreeMap::new(),
             held: std::iter::repeat_with(Vec::new).take(setup.nodes).collect(),
             scripted: script::Calls::default(),
+            brokers: None,
             setup,
         }
     }
@@ -312,6 +318,8 @@ impl World {
                 Ok(())
             }
             Event::Look => self.look(),
+            Event::Broker { node, life, task } => self.broker_pass(node, life, task),
+            Event::BrokerNote { nodes, life, note } => self.broker_told(nodes, life, note),
         }
     }
 

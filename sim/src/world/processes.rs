@@ -19,7 +19,7 @@ use crate::trace::{self, What};
 use holdfast_consensus::MemberId;
 use holdfast_consensus::job::{Done, Job, Lane, ReplicaInput};
 use holdfast_consensus::traits::{LogReader, LogStore, StateMachine};
-use holdfast_log::mem_disk::{PowerLoss, SectorFate};
+use holdfast_log::mem_disk::{LoseAll, PowerLoss, SectorFate};
 
 /// Draws what a power loss leaves.
 struct Loss<'a> {
@@ -65,6 +65,17 @@ impl PowerLoss for Loss<'_> {
         }
         fate
     }
+}
+
+/// How a process ends.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Kill -9: what was written stays readable.
+    Kill,
+    /// Power loss: what was unsynced comes back as the seed says.
+    Power,
+    /// Power loss: nothing unsynced comes back.
+    PowerLosingAll,
 }
 
 impl World {
@@ -188,30 +199,40 @@ impl World {
             What::life("runs", what)
         });
         self.dial_all(node);
+        self.open_broker(node)?;
         self.step(node, ReplicaInput::Wake)
     }
 
     /// Ends the process of a node at this very point: nothing of it does anything any more.
     pub(super) fn crash(&mut self, node: usize, power: bool) {
+        self.end_process(node, if power { End::Power } else { End::Kill });
+    }
+
+    pub(super) fn end_process(&mut self, node: usize, how: End) {
+        let power = how != End::Kill;
         self.faults.count(if power { Fault::Crash } else { Fault::Kill });
         let life = self.nodes[node].life;
         self.choices.enter_at(Stream::Crash, Actor::Node(node), life);
-        self.end(node, power);
+        self.end(node, how);
         self.choices.leave();
     }
 
-    fn end(&mut self, node: usize, power: bool) {
+    fn end(&mut self, node: usize, how: End) {
+        let power = how != End::Kill;
         let before = self.damage();
         let member = self.nodes[node].member;
+        self.close_broker(node);
         self.nodes[node].disk.set_fuse(Some(0));
         let state = std::mem::replace(&mut self.nodes[node].state, State::Down);
         drop(state);
-        let disk = if power {
-            let mut loss =
-                Loss { choices: &mut self.choices, faults: &mut self.faults, mode: 0, lost: false };
-            self.nodes[node].disk.crash(&mut loss)
-        } else {
-            self.nodes[node].disk.kill()
+        let disk = match how {
+            End::Power => {
+                let (choices, faults) = (&mut self.choices, &mut self.faults);
+                let mut loss = Loss { choices, faults, mode: 0, lost: false };
+                self.nodes[node].disk.crash(&mut loss)
+            }
+            End::PowerLosingAll => self.nodes[node].disk.crash(&mut LoseAll),
+            End::Kill => self.nodes[node].disk.kill(),
         };
         if power {
             // The clock that counts suspend starts again with the machine.

@@ -64,7 +64,7 @@ pub struct DiskImage(BTreeMap<String, Vec<u8>>);
 
 /// A world that a program drives. Reads go through [`World`].
 pub struct Script {
-    world: World,
+    pub(super) world: World,
 }
 
 impl Deref for Script {

@@ -1,0 +1,211 @@
+//! Named programs: the four data losses of a real broker, what a naive fix of them misses, and
+//! worlds that are hard on one thing (SCENARIOS; RULES IV).
+//!
+//! A scenario is told as a story and ends in a verdict: `LOST n`, by the ledger over the disk
+//! images of all nodes, or `KEPT`. How the brokers make sure is chosen with a
+//! [`Mode`](crate::broker::Mode): with the guard on nothing may be lost; with it off, the scenarios that
+//! say so lose data.
+
+mod focus;
+mod four;
+pub mod stage;
+mod storm;
+mod variants;
+
+use crate::broker::Mode;
+use crate::broker::ledger::Lost;
+use crate::check::{Verdict, Violation};
+use crate::trace::Recording;
+use crate::world::Summary;
+use stage::Stage;
+use std::panic::{self, AssertUnwindSafe};
+
+/// A scenario.
+pub struct Scenario {
+    /// Its name.
+    pub name: &'static str,
+    /// What it shows, in a sentence.
+    pub summary: &'static str,
+    /// True if data is lost with the guard off.
+    pub loss: bool,
+    program: fn(&mut Stage) -> Verdict,
+}
+
+/// Every scenario, in the order of the book.
+pub const ALL: &[Scenario] = &[
+    Scenario {
+        name: "orphan-sweep",
+        summary: "a restarted node sweeps the directories of topics that its old state does not know",
+        loss: true,
+        program: four::orphan_sweep,
+    },
+    Scenario {
+        name: "stale-cursor",
+        summary: "a restarted node anchors a fan-out cursor at the tail under a dead attachment",
+        loss: true,
+        program: four::stale_cursor,
+    },
+    Scenario {
+        name: "discarded-records",
+        summary: "a restarted node discards accepted records of a topic that its old state does not know",
+        loss: true,
+        program: four::discarded_records,
+    },
+    Scenario {
+        name: "fresh-leader",
+        summary: "a fresh leader takes its own state, still at the last checkpoint, for the truth",
+        loss: true,
+        program: four::fresh_leader,
+    },
+    Scenario {
+        name: "recreated",
+        summary: "a topic is deleted and created anew between the question and the act (N1)",
+        loss: false,
+        program: variants::recreated,
+    },
+    Scenario {
+        name: "recreated-behind",
+        summary: "the old state knows the deletion of one incarnation and not the creation of the next (N1)",
+        loss: true,
+        program: variants::recreated_behind,
+    },
+    Scenario {
+        name: "fresh-responder",
+        summary: "the leader that is asked is itself still replaying its log (N3)",
+        loss: true,
+        program: variants::fresh_responder,
+    },
+    Scenario {
+        name: "read-error",
+        summary: "the local store is closed after a fault, and a read error looks like absence (N15)",
+        loss: true,
+        program: variants::read_error,
+    },
+    Scenario {
+        name: "wrong-volume",
+        summary: "the data volume of one node is mounted on another, which owns nothing of it (N21)",
+        loss: true,
+        program: variants::wrong_volume,
+    },
+    Scenario {
+        name: "forced-move",
+        summary: "a partition is given away by force, and the old owner comes back (N22)",
+        loss: true,
+        program: variants::forced_move,
+    },
+    Scenario {
+        name: "flip-back",
+        summary: "ownership goes away and comes back between the question and the act (N23)",
+        loss: false,
+        program: variants::flip_back,
+    },
+    Scenario {
+        name: "storm",
+        summary: "topics come and go, records flow, nodes crash, hang and lose each other, as the seed says",
+        loss: true,
+        program: storm::storm,
+    },
+    Scenario {
+        name: "snapshot-restore",
+        summary: "a follower is cut short at arbitrary points while it installs a snapshot",
+        loss: false,
+        program: focus::snapshot_restore,
+    },
+    Scenario {
+        name: "stale-leader",
+        summary: "a leader stands still while another commits, and goes on with reads waiting",
+        loss: false,
+        program: focus::stale_leader,
+    },
+    Scenario {
+        name: "full-leader",
+        summary: "the leader's disk fills up under writes, and has space again",
+        loss: false,
+        program: focus::full_leader,
+    },
+    Scenario {
+        name: "full-majority",
+        summary: "two of three disks fill up under writes, and have space again",
+        loss: false,
+        program: focus::full_majority,
+    },
+    Scenario {
+        name: "full-snapshot",
+        summary: "disks fill up while snapshots are taken and installed",
+        loss: false,
+        program: focus::full_snapshot,
+    },
+    Scenario {
+        name: "full-vote",
+        summary: "there is no space to write a vote down",
+        loss: false,
+        program: focus::full_vote,
+    },
+    Scenario {
+        name: "full-restart",
+        summary: "all nodes restart on disks that are full to the last byte",
+        loss: false,
+        program: focus::full_restart,
+    },
+    Scenario {
+        name: "slow-store",
+        summary: "the store of a node stands still while its log goes on",
+        loss: false,
+        program: focus::slow_store,
+    },
+];
+
+/// The scenario of a name.
+#[must_use]
+pub fn named(name: &str) -> Option<&'static Scenario> {
+    ALL.iter().find(|scenario| scenario.name == name)
+}
+
+/// How a scenario ended.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Its seed.
+    pub seed: u64,
+    /// The story, line by line.
+    pub story: Vec<String>,
+    /// Records that are gone.
+    pub lost: Vec<Lost>,
+    /// Records that were due.
+    pub due: usize,
+    /// A property that did not hold.
+    pub violation: Option<Violation>,
+    /// What it amounted to.
+    pub summary: Summary,
+    /// The trace, if it was wanted.
+    pub trace: Recording,
+}
+
+impl Report {
+    /// True if every record is where it belongs and every property held.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.lost.is_empty() && self.violation.is_none()
+    }
+
+    /// The line that says how it ended.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        match (&self.violation, self.lost.len()) {
+            (Some(violation), _) => format!("FAILED {violation}"),
+            (None, 0) => "KEPT".to_owned(),
+            (None, lost) => format!("LOST {lost}"),
+        }
+    }
+}
+
+/// Runs a scenario. A panic is a violation of the property `panic`.
+#[must_use]
+pub fn run(scenario: &Scenario, mode: Mode, seed: u64, traced: bool) -> Report {
+    let mut stage = Stage::new(mode, seed, traced);
+    let played = panic::catch_unwind(AssertUnwindSafe(|| (scenario.program)(&mut stage)));
+    let violation = match played {
+        Ok(verdict) => verdict.err(),
+        Err(_) => Some(Violation::new("panic", "the program or the code under test panicked")),
+    };
+    stage.end(seed, violation)
+}

@@ -1,0 +1,85 @@
+//! The scenarios, with the guard off and on.
+
+use holdfast_sim::broker::Mode;
+use holdfast_sim::scenario::{self, ALL, Report, Scenario};
+
+const FOUR: [&str; 4] = ["orphan-sweep", "stale-cursor", "discarded-records", "fresh-leader"];
+
+fn run(name: &str, mode: Mode, seed: u64) -> Report {
+    scenario::run(scenario::named(name).expect("listed"), mode, seed, false)
+}
+
+/// Fails unless the run ended as it should; the story says why.
+fn ends(report: &Report, good: bool) {
+    assert_eq!(report.violation, None, "seed {}: {:#?}", report.seed, report.story);
+    assert_eq!(report.lost.is_empty(), good, "seed {}: {:#?}", report.seed, report.story);
+    assert!(report.due > 0, "nothing was at stake");
+}
+
+#[test]
+fn the_four_lose_data_with_the_guard_off_and_keep_all_with_it_on() {
+    for name in FOUR {
+        for seed in 0..3 {
+            ends(&run(name, Mode::Off, seed), false);
+            ends(&run(name, Mode::On, seed), true);
+        }
+    }
+}
+
+#[test]
+fn the_own_word_of_a_replica_is_not_enough_for_any_of_the_four() {
+    for name in FOUR {
+        ends(&run(name, Mode::Local, 0), false);
+        ends(&run(name, Mode::Leader, 0), true);
+    }
+}
+
+#[test]
+fn the_word_of_a_leader_about_a_name_is_not_enough_either() {
+    for name in ["recreated", "wrong-volume", "forced-move", "flip-back"] {
+        ends(&run(name, Mode::Leader, 0), false);
+        ends(&run(name, Mode::On, 0), true);
+    }
+}
+
+#[test]
+fn a_scenario_that_is_said_to_lose_data_does_so_with_the_guard_off() {
+    let losing = |scenario: &&Scenario| scenario.loss;
+    for scenario in ALL.iter().filter(losing) {
+        let lost = (0..20).any(|seed| !run(scenario.name, Mode::Off, seed).lost.is_empty());
+        assert!(lost, "{} never lost anything", scenario.name);
+    }
+}
+
+#[test]
+fn every_scenario_keeps_everything_with_the_guard_on() {
+    for scenario in ALL {
+        for seed in 0..2 {
+            let report = run(scenario.name, Mode::On, seed);
+            assert!(
+                report.is_good(),
+                "{} {}: {:#?}",
+                scenario.name,
+                report.verdict(),
+                report.story
+            );
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_tells_the_same_story() {
+    let (one, two) = (run("stale-cursor", Mode::Off, 5), run("stale-cursor", Mode::Off, 5));
+    assert_eq!(one.story, two.story);
+    assert_eq!(one.summary.hash, two.summary.hash);
+    assert_ne!(one.summary.hash, run("stale-cursor", Mode::Off, 6).summary.hash);
+}
+
+#[test]
+fn names_are_unique_and_summaries_are_sentences() {
+    for (n, scenario) in ALL.iter().enumerate() {
+        assert!(ALL[..n].iter().all(|other| other.name != scenario.name));
+        assert!(scenario.summary.len() > 30, "{}", scenario.name);
+    }
+    assert!(FOUR.iter().all(|name| scenario::named(name).is_some_and(|s| s.loss)));
+}
