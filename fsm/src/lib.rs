@@ -13,6 +13,7 @@
 //! | [`metastore`] | applies entries, checkpoints, pins images, adopts restored states |
 //! | [`view`] | local reads |
 //! | [`guard`] | permits: the only leave to destroy anything because of metadata |
+//! | [`plane`] | the data plane's directory: copies, cursors and discards, all through permits |
 //! | [`snapshot`] | the stream that carries a whole state |
 //! | [`mod@start`] | what to do with what a directory holds |
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ pub mod guard;
 pub mod header;
 mod image;
 pub mod metastore;
+pub mod plane;
 pub mod records;
 mod restore;
 mod rows;
@@ -40,6 +42,7 @@ pub use answer::{Answer, Current};
 pub use command::{Command, CreateTopic, DeleteTopic, PutMember, SessionRef};
 pub use image::Image;
 pub use metastore::Metastore;
+pub use plane::{Plane, PlaneError};
 pub use restore::Restore;
 pub use rules::Rule;
 pub use session::{SESSION_TTL, SESSIONS_MAX};

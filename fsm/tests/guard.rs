@@ -20,34 +20,6 @@ type Machine = Metastore<MemDisk>;
 /// What is expected once this is changed.
 type Change<T> = (&'static str, fn(&mut T));
 
-/// A replica with nothing against it: leader 1 of term 1 was heard just now.
-fn standing(view: &View) -> Standing {
-    let held = view.held().expect("read");
-    Standing {
-        member: MemberId(1),
-        cluster: held.cluster,
-        volume: VolumeId(1),
-        state_epoch: held.state_epoch,
-        now: 10_000_000,
-        contact: Some(Contact {
-            leader: MemberId(1),
-            term: Term(1),
-            commit: held.last.index,
-            own_term: true,
-            at: 10_000_000,
-        }),
-        stopped: false,
-        shutting_down: false,
-        held: false,
-        dispute: false,
-    }
-}
-
-fn walk(view: &View) {
-    let mut walk = view.walk().expect("a walk begins");
-    while walk.step(2).expect("the store is right") == WalkStep::More {}
-}
-
 fn topic(view: &View, name: &str) -> Stamp {
     view.topic(name).expect("read").value.expect("lives").stamp
 }

@@ -3,16 +3,17 @@
 
 use bytes::Bytes;
 use holdfast_consensus::rng::SplitMix64;
-use holdfast_consensus::traits::{SnapshotSink, SnapshotSource, StateMachine};
+use holdfast_consensus::traits::{Contact, SnapshotSink, SnapshotSource, StateMachine};
 use holdfast_consensus::{
-    Body, ClusterId, Entries, Entry, Index, LogId, MemberId, Membership, SnapshotMeta,
+    Body, ClusterId, Entries, Entry, Index, LogId, MemberId, Membership, SnapshotMeta, Term,
 };
 use holdfast_fsm::command::{
     AbortMove, AssignPartition, AttachChild, CompleteMove, CreateTopic, DeleteTopic, DetachChild,
     PartitionRef, PutMember, SetTarget,
 };
+use holdfast_fsm::guard::Standing;
 use holdfast_fsm::records::{Owner, VolumeId};
-use holdfast_fsm::{Answer, Command, Metastore, Restore, SessionRef, StoreOptions};
+use holdfast_fsm::{Answer, Command, Metastore, Restore, SessionRef, StoreOptions, View, WalkStep};
 use holdfast_log::MemDisk;
 
 pub(crate) const CLUSTER: ClusterId = ClusterId(0x00c1_0000_0000_0000_0000_0000_0000_0001);
@@ -106,6 +107,34 @@ pub(crate) fn attach(child: (&str, u64), parent: (&str, u64), tails: &[u64]) -> 
 
 pub(crate) fn detach(child: &str, incarnation: Option<u64>) -> Command {
     Command::DetachChild(DetachChild { child: child.to_owned(), incarnation })
+}
+
+/// A replica with nothing against it: leader 1 of term 1 was heard just now.
+pub(crate) fn standing(view: &View) -> Standing {
+    let held = view.held().expect("read");
+    Standing {
+        member: MemberId(1),
+        cluster: held.cluster,
+        volume: VolumeId(1),
+        state_epoch: held.state_epoch,
+        now: 10_000_000,
+        contact: Some(Contact {
+            leader: MemberId(1),
+            term: Term(1),
+            commit: held.last.index,
+            own_term: true,
+            at: 10_000_000,
+        }),
+        stopped: false,
+        shutting_down: false,
+        held: false,
+        dispute: false,
+    }
+}
+
+pub(crate) fn walk(view: &View) {
+    let mut walk = view.walk().expect("a walk begins");
+    while walk.step(2).expect("the store is right") == WalkStep::More {}
 }
 
 pub(crate) fn bytes(text: &str) -> Bytes {
