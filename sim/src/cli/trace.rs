@@ -3,7 +3,7 @@
 use super::{flag, seconds, write_file};
 use holdfast_sim::campaign::Run;
 use holdfast_sim::profile::Profile;
-use holdfast_sim::trace::{Recording, text};
+use holdfast_sim::trace::{Recording, html, text};
 use std::process::ExitCode;
 
 /// Writes the trace of a run.
@@ -21,7 +21,11 @@ pub(crate) fn write_trace(path: &str, run: &Run, profile: Profile) -> Result<(),
 /// # Errors
 /// The exit status, after saying why.
 pub(crate) fn write_recording(path: &str, recording: &Recording) -> Result<(), ExitCode> {
-    write_file(path, &text::write(recording))
+    let text = match path.rsplit_once('.') {
+        Some((_, "html" | "htm")) => html::write(recording),
+        _ => text::write(recording),
+    };
+    write_file(path, &text)
 }
 
 /// What a reader wants to know of the run.

@@ -2,8 +2,10 @@
 //!
 //! Guarantees: a trace that is off builds nothing and allocates nothing; one that is on changes
 //! nothing in the run (`sim/tests/campaign.rs` compares the hashes). Times are microseconds of
-//! virtual time. [`text`] writes a recording as aligned lines (DESIGN section 10).
+//! virtual time. [`text`] writes a recording as aligned lines, [`html`] as a page that
+//! draws it (DESIGN section 10).
 
+pub mod html;
 pub mod text;
 mod words;
 
@@ -441,6 +443,28 @@ impl Trace {
         }
     }
 
+    /// Adds a job that goes out (or comes back), if it is on.
+    pub fn job(
+        &mut self,
+        now: Micros,
+        node: (usize, &Node),
+        lane: Lane,
+        kind: &'static str,
+        begins: bool,
+    ) {
+        let Some(recording) = &mut self.0 else { return };
+        let lane = match lane {
+            Lane::Fetch(peer) => format!("fetch for {}", recording.who(peer)),
+            Lane::Ship(peer) => format!("ship to {}", recording.who(peer)),
+            other => format!("{other:?}").to_lowercase(),
+        };
+        if begins {
+            recording.push_within(now, node, What::JobBegan { lane, kind });
+        } else {
+            recording.push(now, Some(node), What::JobEnded { lane, kind });
+        }
+    }
+
     /// Adds a message that is sent, if it is on; the name of the copy links it to its arrival.
     pub fn sent(
         &mut self,
@@ -513,15 +537,5 @@ impl Recording {
     fn number(&self, member: MemberId) -> usize {
         let found = self.members.iter().rev().find(|(known, _)| *known == member);
         found.map_or(usize::MAX, |(_, node)| *node)
-    }
-}
-
-/// The name of a lane.
-#[must_use]
-pub fn lane(lane: Lane) -> String {
-    match lane {
-        Lane::Fetch(_) => "fetch".to_owned(),
-        Lane::Ship(_) => "ship".to_owned(),
-        other => format!("{other:?}").to_lowercase(),
     }
 }

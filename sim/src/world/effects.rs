@@ -4,7 +4,7 @@ use super::{Event, World};
 use crate::check::{Verdict, Violation};
 use crate::faults::Fault;
 use crate::node::{TheLog, TheMachine};
-use crate::trace::{self, What};
+use crate::trace::What;
 use holdfast_consensus::event::{Event as Seen, RoleKind};
 use holdfast_consensus::invariant::{self, Before};
 use holdfast_consensus::io::Persist;
@@ -133,7 +133,7 @@ impl World {
             self.written(node, batches)?;
         }
         let (lane, kind) = (job.lane(), job.kind());
-        self.note(Some(node), || What::JobBegan { lane: trace::lane(lane), kind });
+        self.note_job(node, lane, kind, true);
         let at = self.now + self.latency(node, kind);
         let n = &mut self.nodes[node];
         let (life, name) = (n.life, n.name.clone());

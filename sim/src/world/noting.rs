@@ -5,7 +5,7 @@ use super::World;
 use crate::faults::Fault;
 use crate::trace::{self, Fate, What};
 use holdfast_consensus::event::Event as Seen;
-use holdfast_consensus::job::Call;
+use holdfast_consensus::job::{Call, Lane};
 use holdfast_consensus::message::Message;
 use holdfast_consensus::{MemberId, Micros, Ticket};
 
@@ -63,6 +63,13 @@ impl World {
     ) {
         if self.trace.is_on() {
             self.trace.missed(self.now, (to, &self.nodes[to]), from, copy, message);
+        }
+    }
+
+    /// Adds a job that goes out or comes back.
+    pub(super) fn note_job(&mut self, node: usize, lane: Lane, kind: &'static str, begins: bool) {
+        if self.trace.is_on() {
+            self.trace.job(self.now, (node, &self.nodes[node]), lane, kind, begins);
         }
     }
 

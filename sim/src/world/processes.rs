@@ -15,7 +15,7 @@ use crate::choices::{Actor, Choices, Stream};
 use crate::faults::{Fault, Faults};
 use crate::node::{self, Boot, Process, State};
 use crate::shadow::Shadow;
-use crate::trace::{self, What};
+use crate::trace::What;
 use holdfast_consensus::MemberId;
 use holdfast_consensus::job::{Done, Job, Lane, ReplicaInput};
 use holdfast_consensus::traits::{LogReader, LogStore, StateMachine};
@@ -114,6 +114,7 @@ impl World {
             Boot::Forming(waiting) => {
                 let step = waiting.1.step();
                 self.nodes[node].state = State::Forming(waiting);
+                self.note(Some(node), || What::life("forming", "waits for a cluster"));
                 if self.blown(node)? {
                     return Ok(());
                 }
@@ -358,7 +359,7 @@ impl World {
         if self.blown(node)? {
             return Ok(());
         }
-        self.note(Some(node), || What::JobEnded { lane: trace::lane(lane), kind });
+        self.note_job(node, lane, kind, false);
         self.before_done(node, &done);
         self.step(node, ReplicaInput::Done(done))
     }

@@ -16,7 +16,7 @@ use crate::check::{Verdict, Violation};
 use crate::choices::{Choices, Stream};
 use crate::node::State;
 use crate::profile::{Profile, Setup};
-use crate::trace::{self, Recording, Trace, What};
+use crate::trace::{Recording, Trace, What};
 use bytes::Bytes;
 use holdfast_consensus::event::RoleKind;
 use holdfast_consensus::job::{Call, Lane, ReplicaInput};
@@ -326,15 +326,15 @@ impl Script {
     /// No job of this lane ends until [`Script::free_lane`] or the end of the process.
     pub fn stall_lane(&mut self, node: usize, lane: Lane) {
         self.world.nodes[node].stuck.insert(lane);
-        self.world.note(Some(node), || {
-            What::fault("stuck", format!("no job ends on lane {}", trace::lane(lane)))
-        });
+        self.world
+            .note(Some(node), || What::fault("stuck", format!("no job ends on lane {lane:?}")));
     }
 
     /// Jobs of this lane end again.
     pub fn free_lane(&mut self, node: usize, lane: Lane) {
         self.world.nodes[node].stuck.remove(&lane);
-        self.world.note(Some(node), || relief("stuck", &trace::lane(lane)));
+        self.world
+            .note(Some(node), || relief("stuck", &format!("jobs end again on lane {lane:?}")));
         self.world.release(node);
     }
 
