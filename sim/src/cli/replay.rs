@@ -15,8 +15,9 @@ pub(crate) struct Replay {
     /// What the world is made of.
     #[arg(long, default_value = "default", value_parser = parse_profile)]
     profile: Profile,
-    /// Write one aligned line for each transition to this file (`-` for standard output).
-    #[arg(long)]
+    /// Write the run to this file, every transition of it: as a page that draws it if the name ends
+    /// in .html, else as aligned lines (`-` for standard output).
+    #[arg(long, value_name = "FILE")]
     trace: Option<String>,
 }
 
