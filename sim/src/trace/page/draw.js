@@ -5,7 +5,7 @@ const canvas = document.getElementById("canvas"), pen = canvas.getContext("2d");
 const mapCanvas = document.getElementById("map"), mapPen = mapCanvas.getContext("2d");
 const view = { from: first, to: last, selected: -1, hover: -1 };
 // Above this many messages in view, only the telling ones are arrows and the rest is a density.
-const ARROWS_MAX = 1500;
+const ARROWS_MAX = 1500, TELLING_MAX = 500;
 const AXIS = 26;
 let colour = {}, layout = null, picks = [], mapImage = null, crowded = 0;
 
@@ -311,8 +311,16 @@ function drawCuts() {
   pen.setLineDash([]);
 }
 
-function telling(m) {
-  return m.fate !== "" || m.missed || m.family === "vote" || m.family === "snapshot";
+// The most telling messages first: votes and what found nobody, snapshots, the lost, the disordered.
+const TELLING = [m => m.missed || m.family === "vote", m => m.family === "snapshot", m => m.fate.startsWith("lost"), m => m.fate !== ""];
+function tellings(list) {
+  const chosen = [], taken = new Set();
+  for (const wantedHere of TELLING) {
+    const more = thinned(list.filter(m => wantedHere(m) && !taken.has(m)));
+    if (chosen.length + more.length > TELLING_MAX) break;
+    for (const m of more) { chosen.push(m); taken.add(m); }
+  }
+  return chosen;
 }
 function drawMessages() {
   const from = lower(sentReach, view.from, same), to = lower(sent, view.to, atOf);
@@ -325,8 +333,8 @@ function drawMessages() {
   crowded = 0;
   let arrows = list;
   if (list.length > ARROWS_MAX) {
-    arrows = list.filter(m => found ? found[m.item] || (m.arrived >= 0 && found[m.arrived]) : telling(m));
-    if (arrows.length > 2 * ARROWS_MAX) arrows = thinned(arrows);
+    arrows = found ? list.filter(m => found[m.item] || (m.arrived >= 0 && found[m.arrived])) : tellings(list);
+    if (arrows.length > ARROWS_MAX) arrows = thinned(arrows);
     crowded = list.length - arrows.length;
     drawDensity(list);
   }
