@@ -10,11 +10,12 @@ use holdfast_consensus::fault::Refusal;
 use holdfast_consensus::message::{Confirmation, Outcome};
 use holdfast_consensus::traits::{Contact, StateMachine};
 use holdfast_consensus::{ClusterId, Index, MemberId, Term};
-use holdfast_fsm::guard::{AppliedCaughtUp, CONTACT_MAX_AGE, Claim, Guard, Keep, Permit};
-use holdfast_fsm::guard::{Proof, Standing, Verdict, inquiry};
+use holdfast_fsm::guard::{AppliedCaughtUp, CONTACT_MAX_AGE, Claim, Evidence, Guard, Keep, Permit};
+use holdfast_fsm::guard::{Proof, Standing, Verdict, inquiry, local};
 use holdfast_fsm::records::{CopyStamp, Stamp, VolumeId};
 use holdfast_fsm::{Metastore, Trust, View, WalkStep};
 use holdfast_log::MemDisk;
+use holdfast_log::disk::{Disk, DiskFile, Mode};
 
 type Machine = Metastore<MemDisk>;
 /// What is expected once this is changed.
@@ -419,4 +420,112 @@ fn each_line_can_be_taken_away_in_the_simulator_and_what_is_left_is_weaker() {
     let local = Guard::weakened(true, false);
     assert_eq!(code(local.prove(claim(), &view, &standing(&view))), "permit", "nobody was asked");
     assert_eq!(Guard::default(), Guard::weakened(true, true));
+}
+
+/// A judgement by hand-made evidence: what an import or a strange store would show.
+#[test]
+fn only_the_tombstone_of_this_stamp_in_this_epoch_is_evidence() {
+    let (machine, copy) = deleted();
+    let claim = Claim::Gone(copy.topic.clone());
+    let evidence = machine.view().evidence(&claim).unwrap();
+    assert_eq!(local::judge(&claim, &evidence), Ok(Verdict::Gone { deleted_at: 3 }));
+    let keep = |change: fn(&mut Evidence)| {
+        let mut changed = evidence.clone();
+        change(&mut changed);
+        local::judge(&claim, &changed).unwrap_err().code()
+    };
+    assert_eq!(keep(|e| e.tombstones.clear()), "unknown");
+    assert_eq!(keep(|e| e.tombstones[0].stamp.epoch = 5), "unknown", "of another stamp");
+    assert_eq!(keep(|e| e.tombstones[0].stamp.cluster = ClusterId(9)), "unknown");
+    assert_eq!(
+        keep(|e| e.tombstones[0].epoch = 5),
+        "other-epoch",
+        "deleted in another epoch (N18)"
+    );
+    assert_eq!(keep(|e| e.state_epoch = 5), "other-epoch");
+    let mut both = evidence;
+    let (live, _) = placed();
+    both.topic = live.view().topic("a").unwrap().value;
+    let verdict = local::judge(&claim, &both);
+    assert_eq!(verdict, Ok(Verdict::Live { incarnation: 1 }), "what lives is never gone");
+}
+
+/// R30: a store that took the place of a damaged one proves nothing in this start.
+#[test]
+fn a_rebuilt_store_proves_nothing_until_a_snapshot_replaces_it() {
+    use holdfast_fsm::start::{Plan, start};
+    use holdfast_log::{Home, HomeOptions, LogOptions};
+    let disk = MemDisk::new();
+    let options = HomeOptions {
+        name: "n1".to_owned(),
+        fresh_member: MemberId(1),
+        log: LogOptions { segment_bytes: 32_768 },
+    };
+    let mut home = Home::open(disk.clone(), &options).unwrap();
+    home.found(CLUSTER, 1, voters(1)).unwrap();
+    drop(home);
+    disk.make_dir("store").unwrap();
+    disk.open("store/meta.redb", Mode::CreateNew).unwrap().write_at(0, b"rot").unwrap();
+    let home = Home::open(disk.clone(), &options).unwrap();
+    let mut started = start(home, disk, common::options()).unwrap();
+    assert!(matches!(started.plan, Plan::SetAside { .. }));
+    let view = started.store.view();
+    walk(&view);
+    assert_eq!(view.trust().unwrap(), Trust::Rebuilt);
+    let (source, copy) = deleted();
+    let proved = Guard::new().prove(Claim::CopyGone(copy.clone()), &view, &standing(&view));
+    assert_eq!(code(proved), "rebuilt");
+    started.store.reopen().unwrap();
+    walk(&view);
+    assert_eq!(view.trust().unwrap(), Trust::Rebuilt, "opening it again is not enough");
+    let mut source = source;
+    let (meta, chunks) = snapshot(&mut source);
+    let sink = restore(&mut started.store, &meta, &chunks);
+    started.store.adopt(sink).unwrap();
+    assert_eq!(view.trust().unwrap(), Trust::Unwalked);
+    walk(&view);
+    let proved = Guard::new().prove(Claim::CopyGone(copy), &view, &standing(&view));
+    assert_eq!(code(proved), "permit");
+}
+
+/// A keep must not be for ever in a healthy cluster: each reason that can pass, passes.
+#[test]
+fn whatever_keeps_for_now_lets_go_once_it_has_passed() {
+    let (machine, copy) = moved(40, false);
+    let view = machine.view();
+    let claim = || Claim::MovedAway { copy: copy.clone(), length: 40 };
+    let passing: [Change<Standing>; 8] = [
+        ("stopped", |s| s.stopped = true),
+        ("shutting-down", |s| s.shutting_down = true),
+        ("held", |s| s.held = true),
+        ("dispute", |s| s.dispute = true),
+        ("no-leader", |s| s.contact = None),
+        ("fresh-leader", |s| s.contact.as_mut().unwrap().own_term = false),
+        ("old-contact", |s| s.now += CONTACT_MAX_AGE + 1),
+        ("not-caught-up", |s| s.contact.as_mut().unwrap().commit = Index(9)),
+    ];
+    for (expected, change) in passing {
+        let mut now = standing(&view);
+        change(&mut now);
+        let begun = Guard::new().inquire(claim(), &view, &now, 1).map(drop);
+        let code = begun.map_or_else(|keep| keep.code(), |()| "begun");
+        assert_eq!(code, expected);
+        assert_eq!(self::code(asked(Guard::new(), claim(), &machine)), "permit", "{expected}");
+    }
+}
+
+#[test]
+fn the_book_says_what_to_do_about_every_reason() {
+    let source = include_str!("../src/guard/keep.rs");
+    let book = include_str!("../../book/src/guard.md");
+    let codes: Vec<_> = source
+        .lines()
+        .filter_map(|line| {
+            line.trim().strip_prefix("Self::")?.split_once("=> \"")?.1.split('"').next()
+        })
+        .collect();
+    assert!(codes.len() > 35, "{codes:?}");
+    for code in codes {
+        assert!(book.contains(&format!("`{code}`")), "the table lacks {code}");
+    }
 }
