@@ -13,6 +13,7 @@ use holdfast_consensus::{ClusterId, Index, MemberId, Term};
 use holdfast_fsm::guard::{AppliedCaughtUp, CONTACT_MAX_AGE, Claim, Evidence, Guard, Keep, Permit};
 use holdfast_fsm::guard::{Proof, Standing, Verdict, inquiry, local};
 use holdfast_fsm::records::{CopyStamp, Stamp, VolumeId};
+use holdfast_fsm::snapshot::{Parser, Part};
 use holdfast_fsm::{Metastore, Trust, View, WalkStep};
 use holdfast_log::MemDisk;
 use holdfast_log::disk::{Disk, DiskFile, Mode};
@@ -486,6 +487,64 @@ fn a_rebuilt_store_proves_nothing_until_a_snapshot_replaces_it() {
     walk(&view);
     let proved = Guard::new().prove(Claim::CopyGone(copy), &view, &standing(&view));
     assert_eq!(code(proved), "permit");
+}
+
+/// The same state in another state epoch, as an import would leave it: the header frame of the
+/// snapshot stream says so.
+fn imported(source: &mut Machine, epoch: u64) -> Machine {
+    let (meta, mut chunks) = snapshot(source);
+    let mut parser = Parser::default();
+    parser.feed(&chunks[0]);
+    let Ok(Some(Part::Header(mut header))) = parser.next_part() else { panic!("a header") };
+    header.state_epoch = epoch;
+    let mut payload = chunks[0][9..15].to_vec();
+    payload.extend(holdfast_consensus::codec::encode("snapshot header", &header).unwrap());
+    let length = (payload.len() as u64).to_le_bytes();
+    let crc = crc32c::crc32c(&[&[1u8][..], &length, &payload].concat());
+    chunks[0] = [&[1u8][..], &length[..4], &crc.to_le_bytes(), &payload].concat().into();
+    let mut target = fresh();
+    let sink = restore(&mut target, &meta, &chunks);
+    target.adopt(sink).unwrap();
+    walk(&target.view());
+    target
+}
+
+/// R8 and N18: a cluster that was restored from an older export proves nothing about what was made
+/// or deleted before, but what is live stays live.
+#[test]
+fn a_new_state_epoch_quarantines_the_old_world() {
+    let (mut machine, gone) = deleted();
+    apply_one(&mut machine, None, &create("a"));
+    let live = topic(&machine.view(), "a");
+    let permit = prove(Claim::CopyGone(gone.clone()), &machine).expect("in the old epoch");
+    let after = imported(&mut machine, 5);
+    assert_eq!(after.view().held().unwrap().state_epoch, 5);
+    assert_eq!(code(prove(Claim::CopyGone(gone.clone()), &after)), "other-epoch");
+    assert_eq!(code(prove(Claim::Gone(live), &after)), "live");
+    let never = Claim::Gone(Stamp { incarnation: 99, ..gone.topic.clone() });
+    assert_eq!(code(prove(never, &after)), "other-epoch");
+    assert_eq!(permit.still_stands(&after.view()).unwrap_err().code(), "other-epoch");
+}
+
+/// N19: a permit of one cluster is void in another.
+#[test]
+fn a_permit_is_void_in_another_cluster() {
+    let (machine, gone) = deleted();
+    let permit = prove(Claim::CopyGone(gone), &machine).expect("permit");
+    let options = holdfast_fsm::StoreOptions::small(ClusterId(9), 1);
+    let other = Metastore::open(MemDisk::new(), options).unwrap();
+    assert_eq!(permit.still_stands(&other.view()).unwrap_err().code(), "other-cluster");
+}
+
+/// A placement of another epoch is not comparable with a copy of this one.
+#[test]
+fn a_move_in_a_new_state_epoch_is_no_evidence_about_older_copies() {
+    let (mut machine, copy) = placed();
+    let mut after = imported(&mut machine, 5);
+    apply_one(&mut after, None, &set_target(part("a", 1, 0), 2, 2));
+    apply_one(&mut after, None, &complete(part("a", 1, 0), 3, 40, false));
+    let claim = Claim::MovedAway { copy, length: 1 };
+    assert_eq!(code(asked(Guard::new(), claim, &after)), "other-epoch");
 }
 
 /// A keep must not be for ever in a healthy cluster: each reason that can pass, passes.
