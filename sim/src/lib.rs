@@ -14,6 +14,7 @@
 //! | [`check`] | the properties, one file for each |
 //! | [`campaign`] | many seeds, on several threads |
 //! | [`explore`] | every state of a small cluster, on the core alone |
+//! | [`mutants`] | real bugs, planted to prove that the simulator sees them |
 #![forbid(unsafe_code)]
 
 pub mod broker;
@@ -23,6 +24,7 @@ pub mod choices;
 pub mod explore;
 pub mod faults;
 pub mod hash;
+pub mod mutants;
 pub mod node;
 pub mod profile;
 pub mod queue;

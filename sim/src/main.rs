@@ -31,6 +31,8 @@ enum Verb {
     Explore(cli::explore::Explore),
     /// List or run scenarios: the four data losses, with the guard off and on, and others.
     Scenario(cli::scenario::ScenarioCommand),
+    /// Plant known bugs one at a time; exit 1 if the simulator does not see one of them.
+    Mutants(cli::mutants::Mutants),
 }
 
 fn main() -> ExitCode {
@@ -40,5 +42,6 @@ fn main() -> ExitCode {
         Verb::Replay(command) => command.execute(),
         Verb::Explore(command) => command.execute(),
         Verb::Scenario(command) => command.execute(),
+        Verb::Mutants(command) => command.execute(),
     }
 }

@@ -1,6 +1,7 @@
 //! The commands, one file for each, and what they share.
 
 pub(crate) mod explore;
+pub(crate) mod mutants;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod scenario;
