@@ -498,13 +498,13 @@ fn imported(source: &mut Machine, epoch: u64) -> Machine {
     let Ok(Some(Part::Header(mut header))) = parser.next_part() else { panic!("a header") };
     header.state_epoch = epoch;
     let mut payload = chunks[0][9..15].to_vec();
-    payload.extend(holdfast_consensus::codec::encode("snapshot header", &header).unwrap());
+    payload.extend(holdfast_consensus::codec::encode("snapshot header", &header).expect("encodes"));
     let length = (payload.len() as u64).to_le_bytes();
     let crc = crc32c::crc32c(&[&[1u8][..], &length, &payload].concat());
     chunks[0] = [&[1u8][..], &length[..4], &crc.to_le_bytes(), &payload].concat().into();
     let mut target = fresh();
     let sink = restore(&mut target, &meta, &chunks);
-    target.adopt(sink).unwrap();
+    target.adopt(sink).expect("adopted");
     walk(&target.view());
     target
 }
