@@ -41,6 +41,9 @@ pub struct Hello {
     pub build: String,
     /// Newest entry type that this build can apply.
     pub newest_type: u16,
+    /// Id of the disk that holds the member's topic directories; zero while it has none. The
+    /// leader gives partitions to a node and its disk together (R5, N21).
+    pub volume: u128,
 }
 
 /// Why two members may not talk.
@@ -168,6 +171,7 @@ mod tests {
             http: String::new(),
             build: String::new(),
             newest_type: 0,
+            volume: 0,
         }
     }
 

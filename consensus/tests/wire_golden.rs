@@ -248,6 +248,7 @@ fn the_hello_has_its_golden_bytes() {
         http: "http://127.0.0.1:7600".into(),
         build: "0.1.0".into(),
         newest_type: 3,
+        volume: 0xd15c,
     };
     let bytes = codec::encode("hello", &hello).expect("a small value");
     assert_eq!(
@@ -258,7 +259,7 @@ fn the_hello_has_its_golden_bytes() {
 32020000000000000001000000000000000200000000000000010000000000000001000000000000\
 00010000000000000003000000000000000100000000000000010000000000000002000000000000\
 006e311500000000000000687474703a2f2f3132372e302e302e313a373630300500000000000000\
-302e312e300300"
+302e312e3003005cd10000000000000000000000000000"
     );
     assert_eq!(codec::decode::<Hello>("hello", &bytes), Ok(hello));
 }

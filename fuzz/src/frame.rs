@@ -87,6 +87,7 @@ fn hello() -> Hello {
         http: "http://127.0.0.1:7600".into(),
         build: "0.1.0".into(),
         newest_type: 3,
+        volume: 9,
     }
 }
 

@@ -13,3 +13,4 @@ pub mod http;
 pub mod metrics;
 pub mod node;
 pub mod peer;
+mod plane;

@@ -218,6 +218,7 @@ impl Node {
             http: String::new(),
             build: String::new(),
             newest_type: 0,
+            volume: 0,
         };
         match &self.state {
             State::Down => return None,

@@ -163,17 +163,21 @@ pub(super) async fn topic(command: TopicCommand) -> Result<(), Failure> {
             }
             let request = Ask {
                 method: Method::POST,
-                path: "/v1/topics",
+                path: "/v1/topics?owners_within_ms=1500",
                 body: Bytes::from(body.to_string()),
             };
             let answer = success(&client, ask(&client, request).await?)?;
-            done(&client, &answer, &format!("created topic {name}"));
+            let text = format!("created topic {name}{}", owners_text(&answer.json()));
+            done(&client, &answer, &text);
         }
         TopicCommand::List { client, read } => list_topics(&client, &read).await?,
         TopicCommand::Describe { name, client, read } => {
             let path = format!("/v1/topics/{}{}", escape(&name), level(&read, '?'));
             let answer = success(&client, ask(&client, Ask::get(&path)).await?)?;
-            done(&client, &answer, &topic_table(&[answer.json()]));
+            let topic = answer.json();
+            let text =
+                format!("{}{}", topic_table(std::slice::from_ref(&topic)), owners_table(&topic));
+            done(&client, &answer, &text);
         }
         TopicCommand::Delete { name, client } => {
             let path = format!("/v1/topics/{}", escape(&name));
@@ -232,6 +236,36 @@ async fn list_topics(client: &ClientArgs, read: &ReadArgs) -> Result<(), Failure
         print_line(&topic_table(&topics));
     }
     Ok(())
+}
+
+/// The owners in a few words, behind a new topic's name.
+fn owners_text(topic: &Value) -> String {
+    let owners = topic["owners"].as_array().cloned().unwrap_or_default();
+    if owners.is_empty() {
+        return "; no partition has an owner yet".to_owned();
+    }
+    let mut nodes: Vec<_> = owners.iter().filter_map(|owner| owner["node"].as_str()).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    format!("; {} of {} partitions on {}", owners.len(), topic["partitions"], nodes.join(", "))
+}
+
+/// The owners, one a line.
+fn owners_table(topic: &Value) -> String {
+    let owners = topic["owners"].as_array().cloned().unwrap_or_default();
+    if owners.is_empty() {
+        return "\n\nno partition has an owner yet".to_owned();
+    }
+    let mut rows = vec![["PARTITION", "OWNER", "VOLUME", "MOVING TO"].map(str::to_owned).to_vec()];
+    for owner in &owners {
+        rows.push(vec![
+            owner["partition"].to_string(),
+            owner["node"].as_str().unwrap_or_default().to_owned(),
+            owner["volume"].as_str().unwrap_or_default().to_owned(),
+            owner["moving_to"].as_str().unwrap_or("-").to_owned(),
+        ]);
+    }
+    format!("\n\n{}", table(&rows))
 }
 
 fn topic_table(topics: &[Value]) -> String {

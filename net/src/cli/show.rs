@@ -4,6 +4,9 @@ use super::ask::{Ask, ask, expect_success};
 use super::{ClientArgs, Failure, print_line};
 use crate::http::ClusterStatus;
 
+/// Kept directories shown for each member; the JSON lists more.
+const KEPT_SHOWN: usize = 5;
+
 /// Lays out rows in columns; the first row is the heading.
 pub(super) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -56,11 +59,17 @@ fn render(status: &ClusterStatus) -> String {
     }
     let leader = status.leader.as_deref().unwrap_or("none");
     let mut text = format!("leader {leader}, term {}\n\n{}", status.term, table(&rows));
-    let unwell: Vec<_> = status
+    let mut unwell: Vec<_> = status
         .members
         .iter()
         .filter_map(|m| m.reason.as_ref().map(|why| format!("\n{}: {why}", m.name)))
         .collect();
+    for m in &status.members {
+        for kept in m.data["kept_list"].as_array().into_iter().flatten().take(KEPT_SHOWN) {
+            let part = |key: &str| kept[key].as_str().unwrap_or_default().to_owned();
+            unwell.push(format!("\n{} keeps {}: {}", m.name, part("place"), part("why")));
+        }
+    }
     if !unwell.is_empty() {
         text.push('\n');
         text.push_str(&unwell.concat());

@@ -32,6 +32,16 @@ pub(super) async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse 
             );
         }
     }
+    let report = node.report();
+    for (name, value) in [
+        ("holdfast_copies_live", report.live),
+        ("holdfast_copies_kept", report.kept.len()),
+        ("holdfast_copies_quarantined", report.quarantined()),
+        ("holdfast_trash_entries", report.in_trash),
+        ("holdfast_create_gate_open", usize::from(report.gate_open)),
+    ] {
+        gauge(&mut text, name, value as u64);
+    }
     text.push_str(&node.metrics().render());
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text)
 }

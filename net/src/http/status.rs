@@ -62,6 +62,10 @@ pub struct MemberStatus {
     pub healthy: bool,
     /// Why it is not healthy.
     pub reason: Option<String>,
+    /// Its topics' directories: what lives, what went to the trash, and what is kept and why.
+    /// Null if unreachable.
+    #[serde(default)]
+    pub data: Value,
 }
 
 /// A peer as its leader sees it.
@@ -155,6 +159,7 @@ fn local(node: &Node) -> LocalStatus {
             digest: replica.map(|r| format!("{:032x}", r.applied.digest)),
             healthy: reason.is_none(),
             reason,
+            data: node.report().json(),
         },
     }
 }
@@ -249,6 +254,7 @@ async fn ask(
         digest: None,
         healthy: false,
         reason: Some(failure),
+        data: Value::Null,
     };
     (member, None)
 }

@@ -9,14 +9,18 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use holdfast_fsm::records::Topic;
-use holdfast_fsm::{Answer, Command, CreateTopic, DeleteTopic};
+use holdfast_fsm::records::{Assignment, Topic};
+use holdfast_fsm::{Answer, Command, CreateTopic, DeleteTopic, ReadError, View};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Topics in one page unless the caller asks for fewer.
 const PAGE: usize = 1000;
+/// Longest wait for owners, and the pause between two looks.
+const OWNERS_WITHIN_MAX: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 #[derive(Deserialize)]
 pub(super) struct ListQuery {
@@ -32,6 +36,13 @@ pub(super) struct ReadQuery {
     #[serde(default)]
     level: Level,
     timeout_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct CreateQuery {
+    timeout_ms: Option<u64>,
+    /// Wait this long for the leader to give every partition an owner, and show them.
+    owners_within_ms: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -67,9 +78,45 @@ pub(super) async fn list(
     Ok(([number_header(APPLIED, found.applied.0)], Json(body)))
 }
 
+/// Owners of the first [`PAGE`] partitions of exactly this incarnation; a partition that has none
+/// yet is not in it.
+fn owners(view: &View, name: &str, incarnation: u64) -> Result<Vec<Value>, ReadError> {
+    let rows = view.assignments(name, None, PAGE)?.value.into_iter();
+    let render = |row: Assignment| {
+        json!({
+            "partition": row.partition,
+            "node": row.owner.node,
+            "volume": row.owner.volume.to_string(),
+            "placed": row.stamp.incarnation,
+            "moving_to": row.target.map(|target| target.owner.node),
+        })
+    };
+    Ok(rows.filter(|row| row.topic.incarnation == incarnation).map(render).collect())
+}
+
+/// As [`owners`], once there are `partitions` of them, or the time is up.
+async fn owners_within(
+    node: &Node,
+    name: &str,
+    incarnation: u64,
+    partitions: u32,
+    within_ms: u64,
+) -> Result<Vec<Value>, ApiError> {
+    let wanted = PAGE.min(partitions as usize);
+    let until = Instant::now() + Duration::from_millis(within_ms).min(OWNERS_WITHIN_MAX);
+    loop {
+        let view = node.view().ok_or_else(|| ApiError::not_ready("the store is not open"))?;
+        let found = owners(view, name, incarnation)?;
+        if found.len() >= wanted || Instant::now() >= until {
+            return Ok(found);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
 pub(super) async fn create(
     State(node): State<Arc<Node>>,
-    query: Result<Query<ReadQuery>, QueryRejection>,
+    query: Result<Query<CreateQuery>, QueryRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<impl IntoResponse, ApiError> {
     let (Query(query), body) = (query?, body?);
@@ -89,13 +136,19 @@ pub(super) async fn create(
     let (at, answer) = write(&node, &command, query.timeout_ms).await?;
     match answer {
         Answer::TopicCreated { incarnation } => {
-            let body = json!({
+            let mut answer = json!({
                 "name": name,
                 "incarnation": incarnation,
                 "partitions": body.partitions,
                 "retention_ms": body.retention_ms,
                 "index": at.index.0,
             });
+            if let Some(within) = query.owners_within_ms {
+                // The topic is created whether or not its owners can be shown.
+                let found = owners_within(&node, &name, incarnation, body.partitions, within);
+                answer["owners"] = found.await.map(Value::from).unwrap_or_default();
+            }
+            let body = answer;
             Ok((StatusCode::CREATED, Json(body)))
         }
         Answer::TopicExists { incarnation } => Err(ApiError::new(
@@ -125,7 +178,10 @@ pub(super) async fn describe(
     let view = view(&node, query.level, query.timeout_ms).await?;
     let found = view.topic(&name)?;
     let topic = found.value.ok_or_else(|| not_found(&name).with("applied", found.applied.0))?;
-    Ok(([number_header(APPLIED, found.applied.0)], Json(render(&topic))))
+    let mut body = render(&topic);
+    let incarnation = topic.stamp.incarnation;
+    body["owners"] = owners(&view, &name, incarnation)?.into();
+    Ok(([number_header(APPLIED, found.applied.0)], Json(body)))
 }
 
 pub(super) async fn delete(

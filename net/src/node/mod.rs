@@ -15,6 +15,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::peer::{PeerEvent, Peers};
+use crate::plane::report::Report;
 use bytes::Bytes;
 use holdfast_consensus::Micros;
 use holdfast_consensus::fault::Refusal;
@@ -26,7 +27,7 @@ use holdfast_log::{Log, RealDisk};
 use state::State;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -75,6 +76,7 @@ pub struct Node {
     /// Random for each start, so that request ids are unique across members and restarts.
     request_prefix: u64,
     requests: AtomicU64,
+    report: RwLock<Arc<Report>>,
 }
 
 impl Node {
@@ -112,6 +114,15 @@ impl Node {
     #[must_use]
     pub fn view(&self) -> Option<&View> {
         self.view.get()
+    }
+
+    /// What the keeper of the data plane last found.
+    pub(crate) fn report(&self) -> Arc<Report> {
+        Arc::clone(&self.report.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set_report(&self, report: Report) {
+        *self.report.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(report);
     }
 
     /// A request id that no other request of the cluster bears.

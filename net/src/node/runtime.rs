@@ -25,6 +25,8 @@ const BURST: usize = 128;
 const PUBLISH_WITHIN: Micros = 5_000;
 /// A voter that has not answered for longer is not handed leadership, in microseconds.
 const SUCCESSOR_SILENT: Micros = 1_000_000;
+/// The status of an idle node is published again after this long, in microseconds.
+const REFRESH: Micros = 1_000_000;
 /// Longest sleep, so that a clock that jumped over a suspend is noticed.
 const NAP: Duration = Duration::from_secs(1);
 
@@ -85,6 +87,7 @@ pub(super) struct Runtime {
     leaving: Option<Leaving>,
     /// When the status changed first since it was published.
     dirty: Option<Micros>,
+    published_at: Micros,
     /// A change that nobody should wait for, such as a new role.
     urgent: bool,
     /// The longest time that a stop may take to hand leadership over and to let callers have
@@ -127,6 +130,7 @@ impl Runtime {
             stopped: None,
             leaving: None,
             dirty: None,
+            published_at: 0,
             urgent: true,
             handover: 2 * 1000 * node.config.timing.election_max_ms,
         }
@@ -142,6 +146,7 @@ impl Runtime {
             let Some(first) = self.next_input(now) else {
                 now = clock::now();
                 self.wake_if_due(now);
+                self.refresh_if_idle(now);
                 if let Some(end) = self.end(now) {
                     return end;
                 }
@@ -214,6 +219,15 @@ impl Runtime {
     fn wake_if_due(&mut self, now: Micros) {
         if self.replica.next_deadline().is_some_and(|at| at <= now) {
             self.step(now, ReplicaInput::Wake);
+        }
+    }
+
+    /// What is published must not grow old where nothing happens, in an idle cluster of one: the
+    /// guard asks when the leader was last heard (R35).
+    fn refresh_if_idle(&mut self, now: Micros) {
+        if now >= self.published_at + REFRESH {
+            self.step(now, ReplicaInput::Wake);
+            self.publish(now);
         }
     }
 
@@ -333,6 +347,7 @@ impl Runtime {
     /// Publishes the status, and what new connections tell the peers.
     pub(super) fn publish(&mut self, now: Micros) {
         (self.dirty, self.urgent) = (None, false);
+        self.published_at = now;
         let status = self.replica.status(now);
         if self.names != status.membership && !status.membership.names.is_empty() {
             self.names = status.membership.clone();

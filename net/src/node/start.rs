@@ -10,18 +10,22 @@ use crate::clock;
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::peer::{Deliver, Peers};
+use crate::plane::assign;
+use crate::plane::worker::Worker;
 use holdfast_consensus::fault::{LogFault, StopReason};
 use holdfast_consensus::handshake::{Hello, PROTOCOL_VERSION};
 use holdfast_consensus::replica::{Replica, ReplicaConfig};
 use holdfast_consensus::traits::{LogStore, StateMachine};
 use holdfast_consensus::{ClusterId, LogId, MemberId};
+use holdfast_fsm::plane::{Plane, PlaneError};
+use holdfast_fsm::records::VolumeId;
 use holdfast_fsm::start::{Plan, StartError, Started};
 use holdfast_fsm::{StoreOptions, View};
 use holdfast_log::{Home, HomeError, HomeOptions, LogOptions, RealDisk};
 use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, RwLock};
 use std::thread::JoinHandle;
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -52,6 +56,9 @@ pub enum NodeError {
     /// Log, snapshots and store do not make a replica.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The directories of the node's partitions cannot be used.
+    #[error(transparent)]
+    Plane(#[from] PlaneError),
     /// The replica stopped, or never started.
     #[error("{0}")]
     Stopped(StopReason),
@@ -139,9 +146,12 @@ pub fn start(config: Config, peer_listener: TcpListener) -> Result<Running, Node
         calls: Arc::new(Semaphore::new(CALL_BYTES)),
         request_prefix: clock::random_u64().map_err(NodeError::Random)?,
         requests: AtomicU64::new(0),
+        report: RwLock::default(),
     });
+    tokio::spawn(assign::run(Arc::clone(&node)));
     let (ending, ended) = oneshot::channel();
-    let core = Core { node: Arc::clone(&node), home, disk, inbox, view };
+    let handle = tokio::runtime::Handle::current();
+    let core = Core { node: Arc::clone(&node), home, disk, inbox, view, handle };
     let thread = std::thread::Builder::new()
         .name("holdfast-core".into())
         .spawn(move || {
@@ -181,6 +191,7 @@ fn hello(config: &Config, home: &mut Home<RealDisk>) -> Hello {
         http: config.http_advertise.clone(),
         build: env!("CARGO_PKG_VERSION").to_owned(),
         newest_type: holdfast_fsm::command::kind::NEWEST,
+        volume: 0,
     }
 }
 
@@ -191,6 +202,7 @@ struct Core {
     disk: RealDisk,
     inbox: Sender<Input>,
     view: Arc<OnceLock<View>>,
+    handle: tokio::runtime::Handle,
 }
 
 impl Core {
@@ -212,6 +224,7 @@ impl Core {
         }
         // The guard keeps the directory ours until this function returns.
         let identity = self.home.identity();
+        let plane = open_plane(self.disk.clone(), identity.cluster, node)?;
         let options = StoreOptions::new(identity.cluster, identity.epoch);
         let Started { lock: _lock, identity, mut log, store: mut machine, plan } =
             holdfast_fsm::start::start(self.home, self.disk, options)?;
@@ -221,17 +234,20 @@ impl Core {
         let config = replica_config(&node.config, identity.member);
         let replica = Replica::open(config, seed, &mut log, &mut machine, clock::now())
             .map_err(NodeError::Stopped)?;
-        let walker = Walker::start(machine.view())?;
+        let (walker, view) = (Walker::start(machine.view())?, machine.view());
         if self.view.set(machine.view()).is_err() {
             tracing::error!("the view was set twice");
         }
         let lanes =
             Lanes::start(log, machine, &self.inbox, &node.metrics).map_err(NodeError::Thread)?;
+        let (keeper, handle) = (Arc::clone(node), self.handle.clone());
+        let worker = Worker::start(keeper, plane, view, handle).map_err(NodeError::Thread)?;
         let mut runtime = Runtime::new(replica, inputs, lanes, node, boot);
         let end = runtime.run();
         runtime.dismiss();
         let Runtime { replica, lanes, .. } = runtime;
         let status = replica.status(clock::now());
+        worker.join();
         walker.join();
         let owned = lanes.join();
         match end {
@@ -242,6 +258,22 @@ impl Core {
             }
         }
     }
+}
+
+/// Opens the directories of the node's partitions, and tells the peers which disk they are on.
+fn open_plane(
+    disk: RealDisk,
+    cluster: ClusterId,
+    node: &Node,
+) -> Result<Plane<RealDisk>, NodeError> {
+    let mut fresh = [0; 16];
+    clock::fill_random(&mut fresh).map_err(NodeError::Random)?;
+    // Zero means "no disk".
+    let fresh = VolumeId(u128::from_le_bytes(fresh).max(1));
+    let plane = Plane::open(disk, cluster, &node.config.name, fresh)?;
+    let volume = plane.volume().volume;
+    node.peers.present(true, |me| me.volume = volume.0);
+    Ok(plane)
 }
 
 /// Says how the store starts.

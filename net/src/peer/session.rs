@@ -164,6 +164,7 @@ mod tests {
             http: String::new(),
             build: String::new(),
             newest_type: 0,
+            volume: 0,
         }
     }
 
