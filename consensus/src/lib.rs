@@ -20,6 +20,7 @@ pub mod handshake;
 pub mod invariant;
 pub mod io;
 pub mod job;
+pub mod marks;
 pub mod memory;
 pub mod message;
 pub mod quorum;

@@ -1,19 +1,25 @@
 //! Campaigns: many seeds, each a world of its own.
 
-use crate::check::Violation;
-use crate::choices::Choices;
+use crate::check::{Verdict, Violation};
+use crate::choices::{Choices, Stream};
 use crate::faults::Faults;
 use crate::hash::TraceHash;
+use crate::marks;
 use crate::profile::Profile;
 use crate::tape::Tape;
 use crate::trace::{Recording, Trace};
 use crate::world::{Io, Summary, World};
 use holdfast_consensus::Micros;
+use holdfast_consensus::marks::MARKS;
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+/// The property that a seed gives the same run whenever it runs.
+pub const DETERMINISM: &str = "determinism";
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -41,12 +47,28 @@ pub struct Totals {
     pub idle: u64,
     /// Fewest acknowledged writes of one seed, idle ones left out.
     pub acked_min: u64,
+    /// Different hashes among them.
+    pub hashes: u64,
+    /// Seeds that ran twice, for [`DETERMINISM`].
+    pub twice: u64,
+    /// How many seeds hit each mark of the product; [`MARKS`] without a hit are not in it.
+    pub marks: BTreeMap<&'static str, u64>,
     /// Seeds that failed.
     pub failed: Vec<(u64, Violation)>,
 }
 
 thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+impl Totals {
+    /// The declared marks that no seed hit, but for those of branches that should be impossible.
+    #[must_use]
+    pub fn never_hit(&self) -> Vec<&'static str> {
+        let possible = |mark: &&str| !mark.starts_with("unexpected-");
+        let all = MARKS.iter().chain(marks::EVENTS).copied().filter(possible);
+        all.filter(|mark| !self.marks.contains_key(mark)).collect()
+    }
 }
 
 /// Keeps the text of a panic for the report instead of printing it. Call it once per process that
@@ -75,7 +97,14 @@ pub struct Watch {
     pub tape: bool,
     /// Give the run up at this virtual time, as if every property had held.
     pub until: Option<Micros>,
+    /// A further property, looked at after every event.
+    pub check: Option<Check>,
+    /// A stream to be disturbed ([`Choices::disturb`]).
+    pub disturb: Option<Stream>,
 }
+
+/// A further property of a world.
+pub type Check = fn(&World) -> Verdict;
 
 /// Runs one seed. A panic is a violation of the property `panic`.
 #[must_use]
@@ -91,12 +120,15 @@ pub fn run_source(source: &Source, watch: Watch) -> Run {
         Source::Seed(seed, profile) => (Choices::new(*seed), *profile),
         Source::Tape(tape) => (Choices::replay(tape.index()), tape.profile),
     };
+    if let Some(stream) = watch.disturb {
+        choices.disturb(stream);
+    }
     if watch.tape {
         choices.record();
     }
     let mut world = World::of(choices, profile, trace);
     let limit = watch.until.unwrap_or(Micros::MAX);
-    let result = panic::catch_unwind(AssertUnwindSafe(|| world.run_within(limit)));
+    let result = panic::catch_unwind(AssertUnwindSafe(|| world.run_within(limit, watch.check)));
     let violation = match result {
         Ok(verdict) => verdict.err(),
         Err(_) => {
@@ -132,6 +164,7 @@ pub fn run(
 ) -> Totals {
     let next = AtomicU64::new(seeds.start);
     let failed = AtomicU64::new(0);
+    let twice = AtomicU64::new(0);
     let runs = Mutex::new(Vec::new());
     let work = || {
         loop {
@@ -139,7 +172,11 @@ pub fn run(
             if seed >= seeds.end {
                 return;
             }
-            let run = run_seed(seed, profile, false);
+            let mut run = run_seed(seed, profile, false);
+            if runs_twice(seed) {
+                twice.fetch_add(1, Ordering::Relaxed);
+                again(&mut run, profile);
+            }
             if run.violation.is_some() {
                 failed.fetch_add(1, Ordering::Relaxed);
             }
@@ -155,12 +192,28 @@ pub fn run(
     });
     let mut runs = runs.into_inner().unwrap_or_else(PoisonError::into_inner);
     runs.sort_by_key(|run| run.seed);
-    total(runs)
+    Totals { twice: twice.into_inner(), ..total(runs) }
+}
+
+/// One seed in a hundred runs twice.
+const fn runs_twice(seed: u64) -> bool {
+    seed.is_multiple_of(100)
+}
+
+/// Runs a seed again in the same process: the run must be the same.
+fn again(run: &mut Run, profile: Profile) {
+    let second = run_seed(run.seed, profile, false);
+    let (one, two) = (run.summary.hash, second.summary.hash);
+    if one != two && run.violation.is_none() {
+        let what = format!("the first run has hash {one:016x}, the second {two:016x}");
+        run.violation = Some(Violation::new(DETERMINISM, what));
+    }
 }
 
 fn total(runs: Vec<Run>) -> Totals {
     let mut totals = Totals { acked_min: u64::MAX, ..Totals::default() };
     let mut hash = TraceHash::default();
+    let mut hashes = BTreeSet::new();
     for run in runs {
         let (sum, of) = (&mut totals.sum, &run.summary);
         totals.seeds += 1;
@@ -168,6 +221,11 @@ fn total(runs: Vec<Run>) -> Totals {
         sum.acked += of.acked;
         sum.reads += of.reads;
         sum.operations += of.operations;
+        sum.nodes = sum.nodes.max(of.nodes);
+        for mark in &of.marks {
+            *totals.marks.entry(mark).or_default() += 1;
+        }
+        hashes.insert(of.hash);
         sum.virtual_micros += of.virtual_micros;
         sum.replayed += of.replayed;
         add(&mut sum.log, of.log);
@@ -187,6 +245,7 @@ fn total(runs: Vec<Run>) -> Totals {
         }
     }
     totals.sum.hash = hash.value();
+    totals.hashes = hashes.len() as u64;
     if totals.seeds == totals.idle {
         totals.acked_min = 0;
     }

@@ -174,6 +174,7 @@ pub struct Choices {
     numbers: BTreeMap<u64, u32>,
     tape: Option<Vec<Decision>>,
     draws: u64,
+    disturbed: Option<Stream>,
 }
 
 impl Choices {
@@ -182,7 +183,7 @@ impl Choices {
         let key = place.key();
         let base = Scope { place, key, counts: Vec::new() };
         let (numbers, tape) = (BTreeMap::new(), None);
-        Self { source, scopes: vec![base], depth: 0, numbers, tape, draws: 0 }
+        Self { source, scopes: vec![base], depth: 0, numbers, tape, draws: 0, disturbed: None }
     }
 
     /// The choices of a seed.
@@ -195,6 +196,13 @@ impl Choices {
     #[must_use]
     pub fn replay(tape: Index) -> Self {
         Self::from(Source::Tape(tape))
+    }
+
+    /// Does to one stream what a change of code does that has nothing to do with a failure: each of
+    /// its places draws twice more, and where they are numbered as they come, there was one more
+    /// before them. For tests of how well a tape keeps its meaning.
+    pub const fn disturb(&mut self, stream: Stream) {
+        self.disturbed = Some(stream);
     }
 
     /// Keeps every decision that is not calm from now on.
@@ -223,7 +231,8 @@ impl Choices {
     /// Enters the next place of its kind: draws belong to it until [`Choices::leave`].
     pub fn enter(&mut self, stream: Stream, actor: Actor, detail: &'static str) {
         let key = place_key(stream, actor, detail);
-        let next = self.numbers.entry(key).or_default();
+        let first = u32::from(self.disturbed == Some(stream));
+        let next = self.numbers.entry(key).or_insert(first);
         let number = *next;
         *next += 1;
         self.push(stream, actor, detail, number, key);
@@ -245,6 +254,10 @@ impl Choices {
                 scope.counts.clear();
             }
             None => self.scopes.push(Scope { place, key, counts: Vec::new() }),
+        }
+        if self.disturbed == Some(stream) {
+            self.bits("inserted");
+            self.bits("inserted");
         }
     }
 

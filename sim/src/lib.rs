@@ -9,7 +9,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`choices`], [`profile`] | chance, by place; what a run is made of |
-//! | [`tape`] | the decisions of a run as a file |
+//! | [`tape`], [`shrink`] | the decisions of a run as a file; the smallest that still fails |
 //! | [`world`] | nodes, network, processes, clients, nemesis; [`world::script`]: worlds that a program drives |
 //! | [`check`] | the properties, one file for each |
 //! | [`campaign`] | many seeds, on several threads |
@@ -24,12 +24,14 @@ pub mod choices;
 pub mod explore;
 pub mod faults;
 pub mod hash;
+pub mod marks;
 pub mod mutants;
 pub mod node;
 pub mod profile;
 pub mod queue;
 pub mod scenario;
 pub mod shadow;
+pub mod shrink;
 pub mod tape;
 pub mod trace;
 pub mod world;

@@ -25,8 +25,10 @@ struct Arguments {
 enum Verb {
     /// Run many seeds; exit 1 if a property did not hold in any of them.
     Run(cli::run::Run),
-    /// Run one seed again and say what happened.
+    /// Run one seed or tape again and say what happened.
     Replay(cli::replay::Replay),
+    /// Find a small tape on which a failing seed or tape still fails.
+    Shrink(cli::shrink::Shrink),
     /// Visit every state of a small cluster within bounds; exit 1 if a property did not hold.
     Explore(cli::explore::Explore),
     /// List or run scenarios: the four data losses, with the guard off and on, and others.
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Verb::Run(command) => command.execute(),
         Verb::Replay(command) => command.execute(),
+        Verb::Shrink(command) => command.execute(),
         Verb::Explore(command) => command.execute(),
         Verb::Scenario(command) => command.execute(),
         Verb::Mutants(command) => command.execute(),

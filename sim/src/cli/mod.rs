@@ -5,6 +5,8 @@ pub(crate) mod mutants;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod scenario;
+pub(crate) mod shrink;
+pub(crate) mod source;
 pub(crate) mod trace;
 
 use holdfast_sim::profile::{PROFILES, Profile};

@@ -1,18 +1,19 @@
-//! `replay`: one seed again.
+//! `replay`: one seed or tape again.
 
+use super::source::source;
 use super::trace::write_trace;
 use super::{FAILED, parse_profile, seconds};
 use clap::Args;
-use holdfast_sim::campaign;
+use holdfast_sim::campaign::{Source, Watch, run_source};
 use holdfast_sim::profile::Profile;
 use std::process::ExitCode;
 
-/// Run one seed again.
+/// Run one seed or tape again.
 #[derive(Args)]
 pub(crate) struct Replay {
-    /// The seed.
-    seed: u64,
-    /// What the world is made of.
+    /// A seed, or the file of a tape.
+    source: String,
+    /// What the world of a seed is made of.
     #[arg(long, default_value = "default", value_parser = parse_profile)]
     profile: Profile,
     /// Write the run to this file, every transition of it: as a page that draws it if the name ends
@@ -23,15 +24,23 @@ pub(crate) struct Replay {
 
 impl Replay {
     pub(crate) fn execute(self) -> ExitCode {
-        let Self { seed, profile, trace } = self;
-        let run = campaign::run_seed(seed, profile, trace.is_some());
+        let Self { source: named, profile, trace } = self;
+        let source = match source(&named, profile) {
+            Ok(source) => source,
+            Err(code) => return code,
+        };
+        let profile = match &source {
+            Source::Seed(_, profile) => *profile,
+            Source::Tape(tape) => tape.profile,
+        };
+        let run = run_source(&source, Watch { trace: trace.is_some(), ..Watch::default() });
         if let Some(path) = trace
             && let Err(code) = write_trace(&path, &run, profile)
         {
             return code;
         }
         println!(
-            "seed {seed}: {} events, {} acknowledged, {:.3} virtual seconds, hash {:016x}",
+            "{named}: {} events, {} acknowledged, {:.3} virtual seconds, hash {:016x}",
             run.summary.events,
             run.summary.acked,
             seconds(run.summary.virtual_micros),

@@ -1,15 +1,19 @@
 //! `run`: campaigns.
 
+use super::shrink::{rendered, summary, within_time};
 use super::{FAILED, flag, parse_profile, parse_seeds, print, seconds};
 use clap::Args;
-use holdfast_sim::campaign::{self, Totals};
-use holdfast_sim::faults;
+use holdfast_consensus::marks::MARKS;
+use holdfast_sim::campaign::{self, Source, Totals};
+use holdfast_sim::check::Violation;
 use holdfast_sim::profile::Profile;
+use holdfast_sim::{faults, marks};
 use serde_json::{Value, json};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Run many seeds.
 #[derive(Args)]
@@ -26,26 +30,97 @@ pub(crate) struct Run {
     /// Print one JSON object to standard output.
     #[arg(long)]
     json: bool,
+    /// Fail if a mark of the product was hit by no seed.
+    #[arg(long)]
+    require_marks: bool,
+    /// Most seconds to shrink each of the first failures; 0 for none.
+    #[arg(long, default_value_t = 20)]
+    shrink_seconds: u64,
+    /// How many failures are shrunk.
+    #[arg(long, default_value_t = 2)]
+    shrink: usize,
+    /// Where the tapes of shrunk failures go.
+    #[arg(long, default_value = "sim-tapes")]
+    tapes: PathBuf,
+}
+
+/// A failure as it is reported.
+struct Failure {
+    seed: u64,
+    violation: Violation,
+    /// What `replay` takes to show it again.
+    tape: String,
+    /// What shrinking did, if it did anything.
+    shrunk: Option<String>,
 }
 
 impl Run {
     pub(crate) fn execute(self) -> ExitCode {
-        let Self { seeds, profile, jobs, json } = self;
         let begun = Instant::now();
-        let progress = Progress::new(seeds.end - seeds.start);
-        let totals =
-            campaign::run(seeds, profile, jobs, &|done, failed| progress.show(done, failed));
+        let progress = Progress::new(self.seeds.end - self.seeds.start);
+        let show = |done, failed| progress.show(done, failed);
+        let totals = campaign::run(self.seeds.clone(), self.profile, self.jobs, &show);
         let wall = begun.elapsed().as_secs_f64();
-        let text =
-            if json { format!("{}\n", as_json(&totals, wall)) } else { as_table(&totals, wall) };
+        let failures: Vec<Failure> = totals
+            .failed
+            .iter()
+            .enumerate()
+            .map(|(at, (seed, violation))| self.failure(*seed, violation, at < self.shrink))
+            .collect();
+        let text = match self.json {
+            true => format!("{}\n", as_json(&totals, &failures, wall)),
+            false => as_table(&totals, wall),
+        };
         if let Err(code) = print(&text) {
             return code;
         }
-        for (seed, violation) in &totals.failed {
-            let flag = flag(profile);
-            eprintln!("seed {seed} failed: {violation}\n  holdfast-sim replay {seed}{flag}");
+        for Failure { seed, violation, tape, shrunk } in &failures {
+            eprintln!("seed {seed} failed: {violation}");
+            if let Some(shrunk) = shrunk {
+                eprintln!("  {}", shrunk.replace('\n', "\n  "));
+            }
+            let flag = if shrunk.is_none() { flag(self.profile) } else { "" };
+            eprintln!("  holdfast-sim replay {tape}{flag}");
         }
-        if totals.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
+        let never = totals.never_hit();
+        if self.require_marks && !never.is_empty() {
+            eprintln!("no seed hit: {}", never.join(", "));
+            return ExitCode::from(FAILED);
+        }
+        if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
+    }
+
+    /// Shrinks a failure and writes its tape, if that is wanted and possible.
+    fn failure(&self, seed: u64, violation: &Violation, wanted: bool) -> Failure {
+        let whole = Failure {
+            seed,
+            violation: violation.clone(),
+            tape: format!("seed:{seed}"),
+            shrunk: None,
+        };
+        // A run that differs from itself has no tape worth shrinking.
+        if !wanted || self.shrink_seconds == 0 || violation.property == campaign::DETERMINISM {
+            return whole;
+        }
+        let source = Source::Seed(seed, self.profile);
+        let within = Duration::from_secs(self.shrink_seconds);
+        let property = Some(violation.property.to_owned());
+        let Ok(shrunk) = within_time(source.clone(), property, u64::MAX, within) else {
+            return whole;
+        };
+        let path = self.tapes.join(format!("{}-{seed}.tape", violation.property));
+        let written = std::fs::create_dir_all(&self.tapes)
+            .and_then(|()| std::fs::write(&path, rendered(&shrunk, &source)));
+        match written {
+            Ok(()) => {
+                let tape = path.display().to_string();
+                Failure { tape, shrunk: Some(summary(&shrunk)), ..whole }
+            }
+            Err(e) => {
+                eprintln!("{}: {e}; --tapes DIR names a directory for tapes", path.display());
+                whole
+            }
+        }
     }
 }
 
@@ -78,18 +153,17 @@ impl Progress {
     }
 }
 
-fn as_json(totals: &Totals, wall: f64) -> Value {
+fn as_json(totals: &Totals, failures: &[Failure], wall: f64) -> Value {
     let sum = &totals.sum;
-    let failed: Vec<Value> = totals
-        .failed
+    let failed: Vec<Value> = failures
         .iter()
-        .map(|(seed, v)| {
-            json!({
-                "seed": seed, "property": v.property, "evidence": v.evidence,
-                "tape": format!("seed:{seed}"),
-            })
+        .map(|Failure { seed, violation: v, tape, shrunk: _ }| {
+            json!({ "seed": seed, "property": v.property, "evidence": v.evidence, "tape": tape })
         })
         .collect();
+    let all = MARKS.iter().chain(marks::EVENTS);
+    let marks: serde_json::Map<String, Value> =
+        all.map(|m| ((*m).to_owned(), json!(totals.marks.get(m).copied().unwrap_or(0)))).collect();
     let counts: serde_json::Map<String, Value> =
         faults::ALL.iter().map(|f| (f.name().to_owned(), json!(sum.faults.of(*f)))).collect();
     json!({
@@ -112,6 +186,9 @@ fn as_json(totals: &Totals, wall: f64) -> Value {
             "taken": sum.snapshots[0], "installed": sum.snapshots[1], "compactions": sum.snapshots[2],
         },
         "replayed": sum.replayed,
+        "marks": marks,
+        "twice": totals.twice,
+        "hashes": totals.hashes,
         "trace_hash": format!("{:016x}", sum.hash),
     })
 }
@@ -138,6 +215,13 @@ fn as_table(totals: &Totals, wall: f64) -> String {
     for fault in faults::ALL {
         lines.push(format!("{:<16} {:>12}", fault.name(), sum.faults.of(fault)));
     }
+    lines.push(format!("ran twice        {:>12} seeds, to compare", totals.twice));
+    lines.push(format!(
+        "marks            {:>12} hit, never: {}",
+        totals.marks.len(),
+        totals.never_hit().join(", ")
+    ));
+    lines.push(format!("hashes           {:>12} different", totals.hashes));
     lines.push(format!("trace hash       {:016x}", sum.hash));
     lines.join("\n") + "\n"
 }

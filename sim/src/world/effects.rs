@@ -195,6 +195,9 @@ impl World {
 
     fn observe(&mut self, node: usize, event: &Seen) -> Verdict {
         self.note_inside(node, event);
+        if let Some(mark) = crate::marks::mark_of(event) {
+            self.summary.marks.insert(mark);
+        }
         let n = &mut self.nodes[node];
         match event {
             Seen::Role { role: RoleKind::Leader, term } => {

@@ -33,7 +33,7 @@ use holdfast_consensus::{Index, MemberId, Micros, Ticket};
 use holdfast_log::mem_disk::DiskCounts;
 use network::Network;
 use noting::relief;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use suite::Suite;
 
 /// Virtual time after which faults end, whatever the clients have reached.
@@ -87,6 +87,10 @@ pub struct Summary {
     pub reads: u64,
     /// Operations that clients began.
     pub operations: u64,
+    /// Members of the cluster; in a sum over runs, of the largest.
+    pub nodes: u64,
+    /// Odd branches of the product that were taken, by their marks.
+    pub marks: BTreeSet<&'static str>,
     /// True if no client wrote anything.
     pub idle: bool,
     /// Virtual time.
@@ -195,22 +199,30 @@ impl World {
     /// # Errors
     /// The property that did not hold.
     pub fn run(&mut self) -> Verdict {
-        self.run_within(Micros::MAX)
+        self.run_within(Micros::MAX, None)
     }
 
-    /// As [`World::run`], but no further than to this virtual time.
+    /// As [`World::run`], but no further than to this virtual time, and under a further property,
+    /// looked at after every event.
     ///
     /// # Errors
     /// The property that did not hold.
-    pub fn run_within(&mut self, limit: Micros) -> Verdict {
+    pub fn run_within(&mut self, limit: Micros, check: Option<fn(&Self) -> Verdict>) -> Verdict {
         self.begin();
-        self.run_to_end(limit)
+        let Some(check) = check else { return self.run_to_end(limit) };
+        while self.phase != Phase::Done && self.now < limit {
+            if !self.advance()? {
+                return Err(no_event());
+            }
+            check(self)?;
+        }
+        Ok(())
     }
 
     fn run_to_end(&mut self, limit: Micros) -> Verdict {
         while self.phase != Phase::Done && self.now < limit {
             if !self.advance()? {
-                return Err(Violation::new("progress", "no event is left and nobody is done"));
+                return Err(no_event());
             }
         }
         Ok(())
@@ -229,6 +241,12 @@ impl World {
     /// The choices of the run.
     pub const fn choices(&mut self) -> &mut Choices {
         &mut self.choices
+    }
+
+    /// Writes that clients got acknowledged.
+    #[must_use]
+    pub fn acked(&self) -> u64 {
+        self.clients.acked()
     }
 
     /// The settings of the run.
@@ -258,6 +276,7 @@ impl World {
         Summary {
             acked: self.clients.acked(),
             operations: self.clients.begun(),
+            nodes: self.nodes.len() as u64,
             idle: self.setup.quota == 0,
             virtual_micros: self.now,
             faults: self.faults.clone(),
@@ -331,6 +350,10 @@ impl World {
     fn committed(&self) -> Index {
         self.suite.committed.last().index
     }
+}
+
+fn no_event() -> Violation {
+    Violation::new("progress", "no event is left and nobody is done")
 }
 
 fn draw_clock(choices: &mut Choices, setup: &Setup, node: usize) -> Clock {
