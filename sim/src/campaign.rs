@@ -256,3 +256,31 @@ fn add(total: &mut Io, one: Io) {
     total.writes += one.writes;
     total.syncs += one.syncs;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_differs_from_itself_is_a_violation() {
+        let mut run = run_seed(4, Profile::Calm, false);
+        again(&mut run, Profile::Calm);
+        assert_eq!(run.violation, None);
+        run.summary.hash ^= 1;
+        again(&mut run, Profile::Calm);
+        assert_eq!(run.violation.map(|v| v.property), Some(DETERMINISM));
+    }
+
+    #[test]
+    fn marks_are_counted_by_seed_and_missed_ones_named() {
+        let mut runs: Vec<Run> = (0..2).map(|seed| run_seed(seed, Profile::Calm, false)).collect();
+        runs[0].summary.marks = BTreeSet::from(["forwarded-again", "event-truncated"]);
+        runs[1].summary.marks = BTreeSet::from(["forwarded-again"]);
+        let totals = total(runs);
+        assert_eq!(totals.marks, BTreeMap::from([("forwarded-again", 2), ("event-truncated", 1)]));
+        assert_eq!(totals.hashes, 2);
+        let never = totals.never_hit();
+        assert!(never.contains(&"stale-rejection") && !never.contains(&"forwarded-again"));
+        assert!(!never.contains(&"unexpected-spare"), "what cannot happen is not demanded");
+    }
+}
