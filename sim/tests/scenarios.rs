@@ -67,6 +67,19 @@ fn every_scenario_keeps_everything_with_the_guard_on() {
     }
 }
 
+/// The liveness budget: demanded by the scenarios themselves with the guard on.
+#[test]
+fn what_is_to_go_goes_in_time() {
+    for name in ["budget", "budget-alone"] {
+        for seed in 0..3 {
+            let report = run(name, Mode::On, seed);
+            assert!(report.is_good(), "{name} {}: {:#?}", report.verdict(), report.story);
+            let told = report.story.iter().filter(|line| line.contains(" ms, of ")).count();
+            assert!(told >= 2, "{name} demanded {told} things only: {:#?}", report.story);
+        }
+    }
+}
+
 #[test]
 fn the_same_seed_tells_the_same_story() {
     let (one, two) = (run("stale-cursor", Mode::Off, 5), run("stale-cursor", Mode::Off, 5));

@@ -47,7 +47,8 @@ impl Accepted {
         }
     }
 
-    fn line(&self) -> String {
+    /// Its line in a segment.
+    pub(super) fn line(&self) -> String {
         let text = format!(
             "{} {} {} {} {} {} {}",
             self.sequence,

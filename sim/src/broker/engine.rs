@@ -2,6 +2,8 @@
 
 use super::accepted::{Accepted, AcceptedLog};
 use super::fanout::Cursor;
+use super::guarded::Guarded;
+use super::layout::Copy;
 use super::ledger::Place;
 use super::records::{self, Record};
 use super::wants::{About, Act, Note, Task, Want};
@@ -61,7 +63,7 @@ pub struct Broker {
     pub(super) disk: MemDisk,
     pub(super) accepted: AcceptedLog,
     pub(super) cursors: BTreeMap<(String, u32), Cursor>,
-    pub(super) guard: super::guarded::Guarded,
+    pub(super) guard: Guarded,
     asked: BTreeMap<u64, (Micros, Asked)>,
     /// Acts that are being decided, with the time of the decision's end.
     busy: BTreeMap<String, Micros>,
@@ -77,18 +79,21 @@ impl Broker {
     ///
     /// # Errors
     /// What the disk says.
-    pub fn open(mode: Mode, disk: MemDisk, me: &str) -> io::Result<Self> {
+    pub fn open(mode: Mode, disk: MemDisk, me: &str, view: &View) -> io::Result<Self> {
+        let owner = Owner { node: me.to_owned(), volume: super::volume_of(me) };
+        let guard = Guarded::open(disk.clone(), &owner, view)?;
+        let refusal = guard.refusal().map(|why| Want::Say(format!("has no data plane: {why}")));
         Ok(Self {
             mode,
-            owner: Owner { node: me.to_owned(), volume: super::volume_of(me) },
             accepted: AcceptedLog::open(disk.clone())?,
-            guard: super::guarded::Guarded::new(),
+            guard,
+            owner,
             cursors: BTreeMap::new(),
             asked: BTreeMap::new(),
             busy: BTreeMap::new(),
             told: BTreeSet::new(),
             next_ask: 0,
-            wants: Vec::new(),
+            wants: refusal.into_iter().collect(),
             disk,
         })
     }
@@ -141,14 +146,27 @@ impl Broker {
     ) -> io::Result<bool> {
         let Ok(Some(incarnation)) = meta::topic(sight.view, topic) else { return Ok(false) };
         let place = Place { topic: topic.to_owned(), incarnation, partition };
-        let Ok(Some(owner)) = meta::owner(sight.view, &place) else { return Ok(false) };
-        if owner == sight.me {
-            let appended = self.append(&place, record, sight)?;
-            if appended {
-                let how = "appended by its owner";
-                self.wants.push(Want::Acknowledged { place, record, how });
-            }
-            return Ok(appended);
+        let mine = meta::owner(sight.view, &place).ok().flatten().is_some_and(|o| o == sight.me);
+        let how = if mine { "appended by its owner" } else { "answered 202" };
+        let taken = self.hand_on(&place, record, sight)?;
+        if taken {
+            self.wants.push(Want::Acknowledged { place, record, how });
+        }
+        Ok(taken)
+    }
+
+    /// Appends a record to a partition that the node owns, or accepts it for the owner; `false` if
+    /// neither can be done now.
+    pub(super) fn hand_on(
+        &mut self,
+        place: &Place,
+        record: Record,
+        sight: &Sight<'_>,
+    ) -> io::Result<bool> {
+        match meta::owner(sight.view, place) {
+            Ok(Some(owner)) if owner == sight.me => return self.append(place, record, sight),
+            Ok(Some(_)) => {}
+            Ok(None) | Err(_) => return Ok(false),
         }
         // Records are accepted only by a node that has caught up since its start (R32).
         if self.mode == Mode::On && sight.status.not_ready.is_some() {
@@ -157,12 +175,11 @@ impl Broker {
         self.accepted.accept(Accepted {
             sequence: 0,
             record,
-            topic: topic.to_owned(),
-            incarnation,
-            partition,
+            topic: place.topic.clone(),
+            incarnation: place.incarnation,
+            partition: place.partition,
             applied: sight.status.applied.last.index.0,
         })?;
-        self.wants.push(Want::Acknowledged { place, record, how: "answered 202" });
         Ok(true)
     }
 
@@ -186,7 +203,7 @@ impl Broker {
                 let Some((_, Asked::Leader(act))) = self.asked.remove(&ask) else { return Ok(()) };
                 self.busy.remove(&act.key());
                 match so {
-                    true => self.naively(&act, "the leader says so", sight),
+                    true => self.naively(&act, "the leader says so"),
                     false => {
                         self.keep(&act, "the leader says otherwise");
                         Ok(())
@@ -207,7 +224,7 @@ impl Broker {
             Asked::SelfBarrier(act) => {
                 self.busy.remove(&act.key());
                 match (ready, is_so(sight.view, &act.about())) {
-                    (true, Ok(true)) => self.naively(&act, "I lead, and my store says so", sight),
+                    (true, Ok(true)) => self.naively(&act, "I lead, and my store says so"),
                     (true, Ok(false)) => {
                         self.keep(&act, "after the barrier my store says otherwise");
                         Ok(())
@@ -242,7 +259,7 @@ impl Broker {
             return Ok(());
         }
         match self.mode {
-            Mode::Off => self.naively(&act, "my store says so", sight),
+            Mode::Off => self.naively(&act, "my store says so"),
             Mode::Local => {
                 let status = sight.status;
                 if status.leader.is_none() {
@@ -254,7 +271,7 @@ impl Broker {
                     return Ok(());
                 }
                 let why = format!("I hear a leader and have applied {}", status.commit);
-                self.naively(&act, &why, sight)
+                self.naively(&act, &why)
             }
             Mode::Leader => {
                 match sight.leader {
@@ -301,27 +318,27 @@ impl Broker {
 
     /// Looks for directories whose topic is gone. The list is only a hint.
     fn sweep(&mut self, sight: &Sight<'_>) -> io::Result<()> {
-        for place in layout::places(&self.disk)? {
-            match meta::topic(sight.view, &place.topic) {
-                Ok(Some(incarnation)) if incarnation == place.incarnation => {
-                    self.reclaim(place, sight)?;
+        for copy in layout::copies(&self.disk)? {
+            match meta::topic(sight.view, &copy.place.topic) {
+                Ok(Some(incarnation)) if incarnation == copy.place.incarnation => {
+                    self.reclaim(copy, sight)?;
                 }
                 Ok(Some(_)) if self.mode != Mode::On => {}
-                Ok(_) => self.consider(Act::Remove(place), sight)?,
+                Ok(_) => self.consider(Act::Remove(copy), sight)?,
                 // A read error is no absence (N15); brokers took it for one.
-                Err(_) if self.mode == Mode::Off => self.consider(Act::Remove(place), sight)?,
-                Err(why) => self.keep(&Act::Remove(place), &format!("it cannot be read: {why}")),
+                Err(_) if self.mode == Mode::Off => self.consider(Act::Remove(copy), sight)?,
+                Err(why) => self.keep(&Act::Remove(copy), &format!("it cannot be read: {why}")),
             }
         }
         Ok(())
     }
 
     /// A copy of a partition that has another owner.
-    fn reclaim(&mut self, place: Place, sight: &Sight<'_>) -> io::Result<()> {
-        match meta::owner(sight.view, &place) {
+    fn reclaim(&mut self, copy: Copy, sight: &Sight<'_>) -> io::Result<()> {
+        match meta::owner(sight.view, &copy.place) {
             Ok(Some(owner)) if owner != sight.me => {
                 let node = sight.me.to_owned();
-                self.consider(Act::Reclaim { place, node }, sight)
+                self.consider(Act::Reclaim { copy, node }, sight)
             }
             _ => Ok(()),
         }
@@ -391,10 +408,8 @@ impl Broker {
         record: Record,
         sight: &Sight<'_>,
     ) -> io::Result<bool> {
-        if !self.ensure_partition(place, sight.view)? {
-            return Ok(false);
-        }
-        let path = layout::log_of(place);
+        let Some(copy) = self.ensure_copy(place, sight.view)? else { return Ok(false) };
+        let path = layout::log_of(&copy.dir);
         if !records::read(&self.disk, &path)?.iter().any(|held| held.id == record.id) {
             records::append(&self.disk, &path, &[record])?;
             self.wants.push(Want::Appended { place: place.clone(), record });
@@ -412,10 +427,10 @@ impl Broker {
         records: &[Record],
         sight: &Sight<'_>,
     ) -> io::Result<()> {
-        if !self.ensure_partition(place, sight.view)? {
+        let Some(copy) = self.ensure_copy(place, sight.view)? else {
             return Err(io::Error::other("the partition is not known here"));
-        }
-        let path = layout::log_of(place);
+        };
+        let path = layout::log_of(&copy.dir);
         let held = records::read(&self.disk, &path)?;
         let fresh: Vec<Record> =
             records.iter().filter(|record| !held.contains(record)).copied().collect();
@@ -423,20 +438,20 @@ impl Broker {
     }
 
     /// Destroys without a permit, as brokers did: nothing in the product can do this.
-    pub(super) fn naively(&mut self, act: &Act, why: &str, sight: &Sight<'_>) -> io::Result<()> {
+    pub(super) fn naively(&mut self, act: &Act, why: &str) -> io::Result<()> {
         let line = format!("goes on to {}: {why}", act.describe());
         self.wants.push(Want::Decided(Decision::Destroys, line));
         match act {
-            Act::Remove(place) => layout::remove_by_name(&self.disk, &place.topic),
-            Act::Reclaim { place, .. } => layout::remove(&self.disk, &layout::dir_of(place)),
-            Act::Clean { link, partition } => {
-                layout::remove_file(&self.disk, &layout::cursor_of(link, *partition))
+            Act::Remove(copy) => layout::remove_by_name(&self.disk, &copy.place.topic),
+            Act::Reclaim { copy, .. } => layout::remove_place(&self.disk, &copy.place),
+            Act::Clean { link, copy } => {
+                layout::remove_file(&self.disk, &layout::offset_file(&copy.dir, link))
             }
             Act::Discard(accepted) => {
                 self.accepted.done(accepted.sequence);
                 self.accepted.advance()
             }
-            Act::Anchor { link, partition, .. } => self.anchor_at_tail(link, *partition, sight),
+            Act::Anchor { link, copy, .. } => self.anchor_at_tail(link, copy),
         }
     }
 }

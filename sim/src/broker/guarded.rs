@@ -1,34 +1,52 @@
 //! The broker with the guard on: claims, judgements, inquiries, and acts that need a permit.
 
+use super::accepted::Accepted;
 use super::engine::{Asked, Broker, Sight};
-use super::fanout;
+use super::layout::{self, Copy};
 use super::ledger::Place;
-use super::wants::{Act, Want};
-use super::{layout, records};
+use super::records;
+use super::wants::{Act, Seen, Want};
 use crate::trace::Decision;
-use holdfast_consensus::codec;
 use holdfast_consensus::job::Call;
 use holdfast_consensus::message::Outcome;
 use holdfast_fsm::View;
 use holdfast_fsm::guard::{Claim, Guard, Inquiry, Keep, Permit, Standing};
-use holdfast_fsm::records::{CopyStamp, Owner, ResourceKind, Stamp};
+use holdfast_fsm::plane::{Cursor as Position, Plane, PlaneError};
+use holdfast_fsm::records::{CopyStamp, Link, Owner, ResourceKind, Stamp};
 use holdfast_fsm::view::{DigestWalk, ReadError, Trust, WalkStep};
-use holdfast_log::disk::Disk;
+use holdfast_log::mem_disk::MemDisk;
 use std::io;
 
 /// Records that the walk of the store looks at in one pass.
 const WALK_ROWS: usize = 500;
 
-/// What the broker needs to ask the guard.
+/// The data plane, and what the broker needs to ask the guard.
 pub(super) struct Guarded {
     guard: Guard,
     walk: Option<DigestWalk>,
     nonce: u64,
+    /// The data plane; else why it cannot be used: then nothing is made and nothing destroyed.
+    plane: Result<Plane<MemDisk>, String>,
 }
 
 impl Guarded {
-    pub(super) const fn new() -> Self {
-        Self { guard: Guard::new(), walk: None, nonce: 0 }
+    /// Opens the data plane of a node.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub(super) fn open(disk: MemDisk, owner: &Owner, view: &View) -> io::Result<Self> {
+        let held = view.held().map_err(|e| io::Error::other(e.to_string()))?;
+        let plane = match Plane::open(disk, held.cluster, &owner.node, owner.volume) {
+            Ok(plane) => Ok(plane),
+            Err(PlaneError::Foreign(why)) => Err(why),
+            Err(e) => return Err(io::Error::other(e.to_string())),
+        };
+        Ok(Self { guard: Guard::new(), walk: None, nonce: 0, plane })
+    }
+
+    /// Why the data plane cannot be used, if so.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.plane.as_ref().err().map(String::as_str)
     }
 
     /// Walks a piece of the store, until it is trusted (R30).
@@ -43,6 +61,16 @@ impl Guarded {
         {
             self.walk = Some(walk);
         }
+    }
+
+    /// The stamp of a copy, as it lies on the disk; else why it is not believed.
+    fn stamp(&self, copy: &Copy) -> io::Result<Result<CopyStamp, Keep>> {
+        let Ok(plane) = &self.plane else {
+            return Ok(Err(Keep::BadStamp("the data plane belongs to somebody else".to_owned())));
+        };
+        let all = plane.list().map_err(|e| io::Error::other(e.to_string()))?;
+        let found = all.into_iter().find(|found| found.place.dir() == copy.dir);
+        Ok(found.map_or_else(|| Err(Keep::Changed), |found| found.stamp))
     }
 }
 
@@ -63,35 +91,40 @@ fn standing(sight: &Sight<'_>, owner: &Owner) -> Result<Standing, ReadError> {
     })
 }
 
+/// The stamp of the topic that a record was accepted for.
+fn topic_of(accepted: &Accepted, view: &View) -> Result<Stamp, Keep> {
+    let held = view.held().map_err(|e| Keep::Unreadable(e.to_string()))?;
+    Ok(Stamp {
+        cluster: held.cluster,
+        epoch: held.state_epoch,
+        group: 0,
+        kind: ResourceKind::Topic,
+        name: accepted.topic.clone(),
+        incarnation: accepted.incarnation,
+    })
+}
+
 impl Broker {
     /// What must be true before an act.
     fn claim(&self, act: &Act, sight: &Sight<'_>) -> io::Result<Result<Claim, Keep>> {
         Ok(match act {
-            Act::Remove(place) => self.stamp_of(place)?.map(Claim::CopyGone),
-            Act::Reclaim { place, .. } => {
-                let length = records::read(&self.disk, &layout::log_of(place))?.len() as u64;
-                self.stamp_of(place)?.map(|copy| Claim::MovedAway { copy, length })
+            Act::Remove(copy) => self.guard.stamp(copy)?.map(Claim::CopyGone),
+            Act::Reclaim { copy, .. } => {
+                let length = records::read(&self.disk, &layout::log_of(&copy.dir))?.len() as u64;
+                self.guard.stamp(copy)?.map(|copy| Claim::MovedAway { copy, length })
             }
-            Act::Anchor { link, seen, .. } => match seen.as_deref().map(fanout::decode) {
-                None => Ok(Claim::Current { attachment: link.stamp.clone(), file: None }),
-                Some(Some((incarnation, _))) => {
-                    let file = Stamp { incarnation, ..link.stamp.clone() };
-                    Ok(Claim::Current { attachment: link.stamp.clone(), file: Some(file) })
+            Act::Anchor { link, seen, .. } => match &**seen {
+                Seen::Unreadable(keep) => Err(keep.clone()),
+                Seen::Nothing | Seen::Offset(_) => {
+                    Ok(Claim::Current { attachment: link.stamp.clone(), file: None })
                 }
-                Some(None) => Err(Keep::BadStamp("the cursor's file cannot be read".to_owned())),
+                Seen::Cursor(seen) => Ok(Claim::Current {
+                    attachment: link.stamp.clone(),
+                    file: Some(seen.cursor.attachment.clone()),
+                }),
             },
             Act::Clean { link, .. } => Ok(Claim::Gone(link.stamp.clone())),
-            Act::Discard(accepted) => match sight.view.held() {
-                Ok(held) => Ok(Claim::Gone(Stamp {
-                    cluster: held.cluster,
-                    epoch: held.state_epoch,
-                    group: 0,
-                    kind: ResourceKind::Topic,
-                    name: accepted.topic.clone(),
-                    incarnation: accepted.incarnation,
-                })),
-                Err(why) => Err(Keep::Unreadable(why.to_string())),
-            },
+            Act::Discard(accepted) => topic_of(accepted, sight.view).map(Claim::Gone),
         })
     }
 
@@ -117,7 +150,8 @@ impl Broker {
         match asked {
             Ok((question, inquiry)) => {
                 self.occupy(&act, sight);
-                self.call(Asked::Guard(act, Box::new(inquiry)), Call::Confirm { question }, sight);
+                let asked = Asked::Guard(act, Box::new(inquiry));
+                self.call(asked, Call::Confirm { question }, sight);
                 Ok(())
             }
             Err(keep) => self.kept(&act, &keep),
@@ -147,78 +181,131 @@ impl Broker {
         Ok(())
     }
 
-    /// Carries an act out with its permit.
+    /// Carries an act out with its permit. The plane looks again, and may still keep.
     fn permitted(&mut self, act: &Act, permit: Permit, sight: &Sight<'_>) -> io::Result<()> {
         let line = format!("may {}: {}", act.describe(), permit.proof());
-        self.wants.push(Want::Decided(Decision::Permits, line));
-        self.carry_out(act, permit, sight)
-    }
-}
-
-impl Broker {
-    /// Makes the directory of a partition, with its stamp (R34); `false` if the local store knows of
-    /// no owner, so that there is nothing to stamp it with.
-    pub(super) fn ensure_partition(&mut self, place: &Place, view: &View) -> io::Result<bool> {
-        let dir = layout::dir_of(place);
-        if layout::is_there(&self.disk, &dir)? {
-            return Ok(true);
+        match self.carry_out(act, permit, sight)? {
+            Ok(()) => {
+                self.wants.push(Want::Decided(Decision::Permits, line));
+                Ok(())
+            }
+            Err(keep) => self.kept(act, &keep),
         }
+    }
+
+    fn carry_out(
+        &mut self,
+        act: &Act,
+        permit: Permit,
+        sight: &Sight<'_>,
+    ) -> io::Result<Result<(), Keep>> {
+        let view = sight.view;
+        let Ok(plane) = &self.guard.plane else { return Ok(Err(Keep::NoIdentity)) };
+        match act {
+            Act::Remove(_) => Ok(plane.trash(permit, view).map(|_| ())),
+            Act::Reclaim { copy, .. } => {
+                let log = layout::log_of(&copy.dir);
+                let length = || {
+                    let log = records::read(&self.disk, &log);
+                    log.map(|log| log.len() as u64).map_err(|e| Keep::Disk(e.to_string()))
+                };
+                Ok(plane.trash_moved(permit, view, length).map(|_| ()))
+            }
+            Act::Discard(accepted) => {
+                let accepted_for = match topic_of(accepted, view) {
+                    Ok(stamp) => stamp,
+                    Err(keep) => return Ok(Err(keep)),
+                };
+                let bytes = accepted.line();
+                match plane.discard(permit, view, &accepted_for, 1, bytes.as_bytes()) {
+                    Ok(_discarded) => {
+                        self.accepted.done(accepted.sequence);
+                        self.accepted.advance().map(Ok)
+                    }
+                    Err(keep) => Ok(Err(keep)),
+                }
+            }
+            Act::Clean { link, copy } => Ok(match self.guard.stamp(copy)? {
+                Ok(copy) => plane.drop_cursor(permit, view, &copy, &link.child),
+                Err(keep) => Err(keep),
+            }),
+            Act::Anchor { link, copy, seen } => {
+                let stamp = match self.guard.stamp(copy)? {
+                    Ok(stamp) => stamp,
+                    Err(keep) => return Ok(Err(keep)),
+                };
+                let partition = copy.place.partition;
+                let next = link.tails.get(partition as usize).copied().unwrap_or(0);
+                let seen = match &**seen {
+                    Seen::Cursor(seen) => Some(seen),
+                    _ => None,
+                };
+                let to = position(link, next);
+                let done = plane.replace_cursor(permit, view, &stamp, &link.child, seen, &to);
+                if done.is_ok() {
+                    self.run_from(link, copy, next);
+                }
+                Ok(done)
+            }
+        }
+    }
+
+    /// Makes the copy of a partition, with its stamp (R34). `None` if the local store knows of no
+    /// owner, so that there is nothing to stamp it with, or the data plane cannot be used.
+    pub(super) fn ensure_copy(&mut self, place: &Place, view: &View) -> io::Result<Option<Copy>> {
         let Ok(Some(row)) = view.assignment(&place.topic, place.partition).map(|at| at.value)
         else {
-            return Ok(false);
+            return Ok(None);
         };
+        let Ok(plane) = &self.guard.plane else { return Ok(None) };
         if row.topic.incarnation != place.incarnation {
-            return Ok(false);
+            return Ok(None);
         }
         let mine = row.target.filter(|target| target.owner == self.owner);
         let placed = mine.map_or(row.stamp, |target| target.stamp);
         let (volume, partition) = (self.owner.volume, place.partition);
         let stamp = CopyStamp { volume, topic: row.topic, partition, placed };
-        let bytes = codec::encode("stamp", &stamp).map_err(io::Error::other)?;
-        let mut at = String::new();
-        for part in dir.split('/') {
-            let parent = at.clone();
-            at = if at.is_empty() { part.to_owned() } else { format!("{at}/{part}") };
-            self.disk.make_dir(&at)?;
-            self.disk.sync_dir(&parent)?;
-        }
-        records::replace(&self.disk, &format!("{dir}/stamp"), &bytes)?;
-        Ok(true)
-    }
-
-    fn stamp_of(&self, place: &Place) -> io::Result<Result<CopyStamp, Keep>> {
-        let path = format!("{}/stamp", layout::dir_of(place));
-        let Some(bytes) = records::content(&self.disk, &path)? else {
-            return Ok(Err(Keep::BadStamp("there is none".to_owned())));
+        let made = match plane.create(&stamp) {
+            Err(PlaneError::InTrash(_)) => match plane.put_back(&stamp, view) {
+                Ok(place) => place,
+                Err(_) => return Ok(None),
+            },
+            Err(e) => return Err(io::Error::other(e.to_string())),
+            Ok(place) => place,
         };
-        Ok(codec::decode("stamp", &bytes).map_err(|e| Keep::BadStamp(e.to_string())))
+        let dir = made.dir();
+        if records::content(&self.disk, &layout::whose_file(&dir))?.is_none() {
+            records::replace(&self.disk, &layout::whose_file(&dir), &layout::whose(place))?;
+        }
+        Ok(Some(Copy { place: place.clone(), dir }))
     }
 
-    fn carry_out(&mut self, act: &Act, permit: Permit, sight: &Sight<'_>) -> io::Result<()> {
-        if let Err(keep) = permit.still_stands(sight.view) {
-            return self.kept(act, &keep);
-        }
-        match act {
-            Act::Remove(place) | Act::Reclaim { place, .. } => {
-                self.disk.make_dir("trash")?;
-                let to = format!("trash/{}-{}-{}", place.topic, place.incarnation, place.partition);
-                self.disk.rename(&layout::dir_of(place), &to)?;
-                self.disk.sync_dir("trash")
-            }
-            Act::Clean { link, partition } => {
-                layout::remove_file(&self.disk, &layout::cursor_of(link, *partition))
-            }
-            Act::Discard(accepted) => {
-                self.accepted.done(accepted.sequence);
-                self.accepted.advance()
-            }
-            Act::Anchor { link, partition, .. } => {
-                let at = link.tails.get(*partition as usize).copied().unwrap_or(0);
-                let path = layout::cursor_of(link, *partition);
-                records::replace(&self.disk, &path, &fanout::encode(link.stamp.incarnation, at))?;
-                self.run_from(link, *partition, at);
-                Ok(())
-            }
+    /// The cursor of a child in a copy of its parent.
+    pub(super) fn cursor_in(&self, copy: &Copy, link: &Link) -> io::Result<Seen> {
+        let Ok(plane) = &self.guard.plane else { return Ok(Seen::Nothing) };
+        let stamp = match self.guard.stamp(copy)? {
+            Ok(stamp) => stamp,
+            Err(keep) => return Ok(Seen::Unreadable(keep)),
+        };
+        Ok(match plane.cursor(&stamp, &link.child) {
+            Ok(Some(seen)) => Seen::Cursor(seen),
+            Ok(None) => Seen::Nothing,
+            Err(keep) => Seen::Unreadable(keep),
+        })
+    }
+
+    /// Moves a cursor on; `false` if its file is not its own any more.
+    pub(super) fn advance_cursor(&self, copy: &Copy, link: &Link, next: u64) -> io::Result<bool> {
+        let Ok(plane) = &self.guard.plane else { return Ok(false) };
+        let Ok(stamp) = self.guard.stamp(copy)? else { return Ok(false) };
+        match plane.advance_cursor(&stamp, &link.child, &position(link, next)) {
+            Ok(()) => Ok(true),
+            Err(Keep::Disk(why)) => Err(io::Error::other(why)),
+            Err(_) => Ok(false),
         }
     }
+}
+
+fn position(link: &Link, next: u64) -> Position {
+    Position { attachment: link.stamp.clone(), parent: link.parent.clone(), next }
 }

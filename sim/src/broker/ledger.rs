@@ -37,6 +37,13 @@ impl Place {
     }
 }
 
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { topic, incarnation, partition } = self;
+        write!(f, "{topic} partition {partition} (incarnation {incarnation})")
+    }
+}
+
 /// A record that must be somewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Due {
@@ -140,6 +147,7 @@ mod tests {
     use super::super::accepted::{Accepted, AcceptedLog};
     use super::super::records;
     use super::*;
+    use holdfast_log::disk::Disk;
 
     struct Facts {
         deleted: Vec<(&'static str, u64)>,
@@ -242,12 +250,12 @@ mod tests {
     fn records_in_the_trash_are_not_in_their_place() {
         let mut ledger = Ledger::default();
         ledger.acknowledged(place("orders", 7), record(1), "by n1");
-        let disk = held("orders", 7, &[1]);
-        let from = layout::log_of(&place("orders", 7));
-        use holdfast_log::disk::Disk;
-        disk.make_dir("trash").expect("made");
-        disk.rename(&from, "trash/orders").expect("moved");
-        assert_eq!(records::read(&disk, "trash/orders").expect("read").len(), 1);
+        let disk = MemDisk::new();
+        let from = layout::tests::put(&disk, &place("orders", 7), &[record(1)]);
+        disk.make_dir("data/trash").expect("made");
+        disk.rename(&from, "data/trash/orders").expect("moved");
+        let log = layout::log_of("data/trash/orders");
+        assert_eq!(records::read(&disk, &log).expect("read").len(), 1);
         assert_eq!(ledger.lost(&[disk], &NOTHING).expect("read").len(), 1);
     }
 }

@@ -1,12 +1,15 @@
 //! What goes into the broker and what comes out.
 
 use super::accepted::Accepted;
+use super::layout::Copy;
 use super::ledger::Place;
 use super::meta::Link;
 use super::records::Record;
 use crate::trace::Decision;
 use holdfast_consensus::Micros;
 use holdfast_consensus::job::Call;
+use holdfast_fsm::guard::Keep;
+use holdfast_fsm::plane::SeenCursor;
 
 /// Background work, done in passes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,33 +87,46 @@ pub enum About {
     },
 }
 
+/// What a cursor's file held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// There was none.
+    Nothing,
+    /// An offset file as brokers kept it.
+    Offset(Vec<u8>),
+    /// A cursor of the data plane.
+    Cursor(SeenCursor),
+    /// It could not be read: that is no absence.
+    Unreadable(Keep),
+}
+
 /// An act that destroys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Remove the directory of a partition.
-    Remove(Place),
-    /// Remove the directory of a partition of a live topic that has another owner.
+    /// Remove the copy of a partition.
+    Remove(Copy),
+    /// Remove the copy of a partition of a live topic that has another owner.
     Reclaim {
-        /// The partition.
-        place: Place,
+        /// The copy.
+        copy: Copy,
         /// The node that would remove it.
         node: String,
     },
     /// Give a cursor a position, whatever its file says.
     Anchor {
         /// The link.
-        link: Link,
-        /// The partition of the parent.
-        partition: u32,
+        link: Box<Link>,
+        /// The copy of the parent.
+        copy: Copy,
         /// What the file held when it was looked at.
-        seen: Option<Vec<u8>>,
+        seen: Box<Seen>,
     },
     /// Remove the file of a cursor.
     Clean {
         /// The link that it belonged to.
-        link: Link,
-        /// The partition of the parent.
-        partition: u32,
+        link: Box<Link>,
+        /// The copy of the parent.
+        copy: Copy,
     },
     /// Drop an accepted record.
     Discard(Accepted),
@@ -121,21 +137,17 @@ impl Act {
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
-            Self::Remove(place) => format!(
-                "remove the directory of {} partition {} (incarnation {})",
-                place.topic, place.partition, place.incarnation
+            Self::Remove(copy) => format!("remove the copy of {}", copy.place),
+            Self::Reclaim { copy, .. } => {
+                format!("reclaim the copy of {}, which has another owner", copy.place)
+            }
+            Self::Anchor { link, copy, .. } => format!(
+                "anchor the cursor of {} in {} under attachment {}",
+                link.child.name, copy.place, link.stamp.incarnation
             ),
-            Self::Reclaim { place, .. } => format!(
-                "reclaim the copy of {} partition {} (incarnation {}), which has another owner",
-                place.topic, place.partition, place.incarnation
-            ),
-            Self::Anchor { link, partition, .. } => format!(
-                "anchor the cursor of {} in {} partition {partition} under attachment {}",
-                link.child.name, link.parent.name, link.stamp.incarnation
-            ),
-            Self::Clean { link, partition } => format!(
-                "remove the cursor of {} in {} partition {partition}, attachment {}",
-                link.child.name, link.parent.name, link.stamp.incarnation
+            Self::Clean { link, copy } => format!(
+                "remove the cursor of {} in {}, attachment {}",
+                link.child.name, copy.place, link.stamp.incarnation
             ),
             Self::Discard(accepted) => format!(
                 "discard an accepted record for {} (incarnation {})",
@@ -148,15 +160,11 @@ impl Act {
     #[must_use]
     pub fn key(&self) -> String {
         match self {
-            Self::Remove(p) => format!("remove {} {} {}", p.topic, p.incarnation, p.partition),
-            Self::Reclaim { place: p, .. } => {
-                format!("reclaim {} {} {}", p.topic, p.incarnation, p.partition)
-            }
-            Self::Anchor { link, partition, .. } => {
-                format!("anchor {} {partition}", link.child.name)
-            }
-            Self::Clean { link, partition } => {
-                format!("clean {} {partition} {}", link.child.name, link.stamp.incarnation)
+            Self::Remove(copy) => format!("remove {}", copy.dir),
+            Self::Reclaim { copy, .. } => format!("reclaim {}", copy.dir),
+            Self::Anchor { link, copy, .. } => format!("anchor {} {}", link.child.name, copy.dir),
+            Self::Clean { link, copy } => {
+                format!("clean {} {} {}", link.child.name, copy.dir, link.stamp.incarnation)
             }
             Self::Discard(accepted) => format!("discard {}", accepted.sequence),
         }
@@ -166,11 +174,11 @@ impl Act {
     #[must_use]
     pub fn about(&self) -> About {
         match self {
-            Self::Remove(place) => About::Topic(place.topic.clone()),
+            Self::Remove(copy) => About::Topic(copy.place.topic.clone()),
             Self::Discard(accepted) => About::Topic(accepted.topic.clone()),
-            Self::Reclaim { place, node } => About::Elsewhere {
-                topic: place.topic.clone(),
-                partition: place.partition,
+            Self::Reclaim { copy, node } => About::Elsewhere {
+                topic: copy.place.topic.clone(),
+                partition: copy.place.partition,
                 node: node.clone(),
             },
             Self::Anchor { link, .. } => About::Current {

@@ -6,6 +6,7 @@
 //! [`Mode`](crate::broker::Mode): with the guard on nothing may be lost; with it off, the scenarios that
 //! say so lose data.
 
+mod budget;
 mod focus;
 mod four;
 pub mod stage;
@@ -98,6 +99,18 @@ pub const ALL: &[Scenario] = &[
         summary: "ownership goes away and comes back between the question and the act (N23)",
         loss: false,
         program: variants::flip_back,
+    },
+    Scenario {
+        name: "budget",
+        summary: "what is to go goes in time: orphans, records, cursors, and after a quorum returned",
+        loss: false,
+        program: budget::budget,
+    },
+    Scenario {
+        name: "budget-alone",
+        summary: "what is to go goes in time on a single node",
+        loss: false,
+        program: budget::budget_alone,
     },
     Scenario {
         name: "storm",

@@ -3,7 +3,7 @@
 
 use super::Report;
 use crate::broker::ledger::{Lost, Place};
-use crate::broker::{Mode, layout, meta, records, volume_of};
+use crate::broker::{Mode, layout, meta, volume_of};
 use crate::check::{Verdict, Violation};
 use crate::profile::Setup;
 use crate::trace::Trace;
@@ -32,6 +32,8 @@ pub struct Stage {
     pub world: Script,
     /// How the brokers make sure.
     pub mode: Mode,
+    seed: u64,
+    traced: bool,
     lost: Option<Vec<Lost>>,
 }
 
@@ -59,7 +61,12 @@ impl Stage {
         };
         let mut world = World::scripted(seed, names, setup, trace);
         world.add_brokers(mode);
-        Self { world, mode, lost: None }
+        Self { world, mode, seed, traced, lost: None }
+    }
+
+    /// Begins anew with nodes of these names.
+    pub fn replace_nodes(&mut self, names: &[&str]) {
+        *self = Self::of(names, self.mode, self.seed, self.traced);
     }
 
     /// A line of the story.
@@ -169,8 +176,8 @@ impl Stage {
                 Place { topic: parent.to_owned(), incarnation: parent_incarnation, partition };
             let owner = meta::owner(&view, &place).ok()??;
             let node = self.world.names().iter().position(|name| *name == owner)?;
-            let log = records::read(&self.world.disk(node), &layout::log_of(&place)).ok()?;
-            Some(log.len() as u64)
+            let logs = layout::partition_logs(&self.world.disk(node)).ok()?;
+            logs.into_iter().find(|(of, _)| *of == place).map(|(_, log)| log.len() as u64)
         };
         Some(Command::AttachChild(AttachChild {
             child: child.to_owned(),

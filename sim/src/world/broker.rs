@@ -12,7 +12,7 @@ use crate::broker::engine::{Broker, Sight};
 use crate::broker::ledger::{Committed, Ledger, Lost, PROPERTY, Place};
 use crate::broker::records::Record;
 use crate::broker::wants::{Note, TASKS, Task, Want};
-use crate::broker::{Mode, layout, records};
+use crate::broker::{Mode, accepted, layout};
 use crate::check::model::Model;
 use crate::check::{Verdict, Violation};
 use crate::choices::Stream;
@@ -87,7 +87,8 @@ impl World {
     pub(super) fn open_broker(&mut self, node: usize) -> Verdict {
         let Some(brokers) = &mut self.brokers else { return Ok(()) };
         let n = &self.nodes[node];
-        let opened = Broker::open(brokers.mode, n.disk.clone(), &n.name);
+        let Some(process) = n.process() else { return Ok(()) };
+        let opened = Broker::open(brokers.mode, n.disk.clone(), &n.name, &process.view);
         let life = n.life;
         match opened {
             Ok(broker) => brokers.all[node] = Some(broker),
@@ -322,6 +323,12 @@ impl World {
         broker.is_some_and(|broker| broker.has_cursor(child, attachment))
     }
 
+    /// Accepted records that wait on a node for their partitions.
+    #[must_use]
+    pub fn accepted_records(&self, node: usize) -> usize {
+        accepted::held(&self.nodes[node].disk).map_or(usize::MAX, |held| held.len())
+    }
+
     /// True if the broker of a node waits for an answer before it destroys.
     #[must_use]
     pub fn asks(&self, node: usize) -> bool {
@@ -417,8 +424,10 @@ impl Script {
         from: usize,
         to: usize,
     ) -> Result<u64, Violation> {
-        let log = records::read(&self.world.nodes[from].disk, &layout::log_of(place));
-        let log = log.map_err(|e| Violation::new("plot", format!("the copy failed: {e}")))?;
+        let logs = layout::partition_logs(&self.world.nodes[from].disk);
+        let logs = logs.map_err(|e| Violation::new("plot", format!("the copy failed: {e}")))?;
+        let log: Vec<Record> =
+            logs.into_iter().filter(|(of, _)| of == place).flat_map(|(_, log)| log).collect();
         self.world.with_broker(to, |broker, sight| broker.receive(place, &log, sight))?;
         Ok(log.len() as u64)
     }
