@@ -459,3 +459,38 @@ fn the_plane_works_on_a_real_disk() {
     assert!(disk.list("data/trash").unwrap().is_empty());
     assert!(disk.list("data/tmp").unwrap().is_empty());
 }
+
+/// R29 again, wherever a permit is used: the state is looked at under the lock.
+#[test]
+fn no_permit_of_any_kind_is_used_when_the_state_cannot_be_read() {
+    let (machine, copy, _disk, plane, [child, old, new]) = attached();
+    let view = machine.view();
+    let anchor = Claim::Current { attachment: old.clone(), file: None };
+    let first = unguarded(anchor, &view);
+    plane.replace_cursor(first, &view, &copy, &child, None, &cursor(&old, &copy, 5)).unwrap();
+    let seen = plane.cursor(&copy, &child).unwrap();
+    let claim = Claim::Current { attachment: new.clone(), file: Some(old.clone()) };
+    let replace = confirmed(claim, &view).unwrap();
+    let cleanup = permit(Claim::Gone(old), &view);
+    drop(machine);
+    let to = cursor(&new, &copy, 20);
+    let kept = plane.replace_cursor(replace, &view, &copy, &child, seen.as_ref(), &to);
+    assert_eq!(kept.unwrap_err().code(), "unreadable");
+    let kept = plane.drop_cursor(cleanup, &view, &copy, &child);
+    assert_eq!(kept.unwrap_err().code(), "unreadable");
+    let (machine, copy, _disk, plane) = deleted();
+    let view = machine.view();
+    plane.trash(permit(Claim::CopyGone(copy.clone()), &view), &view).unwrap();
+    let records = || permit(Claim::Gone(copy.topic.clone()), &view);
+    let (discard, note) = (records(), records());
+    drop(plane.discard(records(), &view, &copy.topic, 1, b"one").unwrap());
+    let name = plane.trashed().unwrap().into_iter().find(|entry| entry.copy.is_none());
+    let name = name.unwrap().name;
+    let reap = permit(Claim::CopyGone(copy.clone()), &view);
+    drop(machine);
+    let kept = plane.discard(discard, &view, &copy.topic, 1, b"");
+    assert_eq!(kept.unwrap_err().code(), "unreadable");
+    assert_eq!(plane.reap(reap, &view, 0, 0).unwrap_err().code(), "unreadable");
+    assert_eq!(plane.reap_note(note, &name, &view, 0, 0).unwrap_err().code(), "unreadable");
+    assert_eq!(plane.trashed().unwrap().len(), 2);
+}
