@@ -16,8 +16,9 @@ pub(crate) struct Replay {
     /// What the world of a seed is made of.
     #[arg(long, default_value = "default", value_parser = parse_profile)]
     profile: Profile,
-    /// Write the run to this file, every transition of it: as a page that draws it if the name ends
-    /// in .html, else as aligned lines (`-` for standard output).
+    /// Write the run to this file: as a page that draws it if the name ends in .html, as a still
+    /// picture of what is most telling if it ends in .svg, else as one aligned line for each
+    /// transition (`-` for standard output).
     #[arg(long, value_name = "FILE")]
     trace: Option<String>,
 }

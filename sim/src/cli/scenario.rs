@@ -134,6 +134,7 @@ impl Run {
         let mut recording = report.trace.clone();
         let (name, guard) = (scenario.name, self.guard.name());
         recording.title = format!("{name}, guard {guard}: {}", report.verdict());
+        recording.conclude(report.broken().as_ref());
         let again =
             format!("holdfast-sim scenario run {name} --guard {guard} --seed {}", self.seed);
         let facts = [("what", scenario.summary.to_owned()), ("again", again)];

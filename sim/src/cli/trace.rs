@@ -1,9 +1,9 @@
-//! `--trace FILE`: a run as text or as a page, by the ending of the file's name.
+//! `--trace FILE`: a run as text, as a page or as a still picture, by the ending of the file's name.
 
 use super::{flag, seconds, write_file};
 use holdfast_sim::campaign::Run;
 use holdfast_sim::profile::Profile;
-use holdfast_sim::trace::{Recording, html, text};
+use holdfast_sim::trace::{Recording, html, svg, text};
 use std::process::ExitCode;
 
 /// Writes the trace of a run.
@@ -23,6 +23,7 @@ pub(crate) fn write_trace(path: &str, run: &Run, profile: Profile) -> Result<(),
 pub(crate) fn write_recording(path: &str, recording: &Recording) -> Result<(), ExitCode> {
     let text = match path.rsplit_once('.') {
         Some((_, "html" | "htm")) => html::write(recording),
+        Some((_, "svg")) => svg::write(recording),
         _ => text::write(recording),
     };
     write_file(path, &text)

@@ -200,6 +200,21 @@ impl Report {
         self.lost.is_empty() && self.violation.is_none()
     }
 
+    /// The property that did not hold, for the trace: a loss is one as well (SCENARIOS section 0).
+    #[must_use]
+    pub fn broken(&self) -> Option<Violation> {
+        let first = self.lost.first().map(|lost| {
+            let (id, topic, how) = (lost.id, &lost.place.topic, &lost.how);
+            let evidence = format!(
+                "{} of {} records are gone, the first is record {id} of {topic}, {how}",
+                self.lost.len(),
+                self.due
+            );
+            Violation::new("no-live-data-destroyed", evidence)
+        });
+        self.violation.clone().or(first)
+    }
+
     /// The line that says how it ended.
     #[must_use]
     pub fn verdict(&self) -> String {

@@ -3,9 +3,10 @@
 //! Guarantees: a trace that is off builds nothing and allocates nothing; one that is on changes
 //! nothing in the run (`sim/tests/campaign.rs` compares the hashes). Times are microseconds of
 //! virtual time. [`text`] writes a recording as aligned lines, [`html`] as a page that
-//! draws it (DESIGN section 10).
+//! draws it, [`svg`] as a still picture for a document (DESIGN section 10).
 
 pub mod html;
+pub mod svg;
 pub mod text;
 mod words;
 

@@ -311,8 +311,9 @@ function drawCuts() {
   pen.setLineDash([]);
 }
 
+const UNCONNECTED = "lost: no connection";
 // The most telling messages first: votes and what found nobody, snapshots, the lost, the disordered.
-const TELLING = [m => m.missed || m.family === "vote", m => m.family === "snapshot", m => m.fate.startsWith("lost"), m => m.fate !== ""];
+const TELLING = [m => m.missed || m.family === "vote", m => m.family === "snapshot", m => m.fate === "lost" || m.fate === "lost: cut", m => m.fate !== "" && m.fate !== UNCONNECTED];
 function tellings(list) {
   const chosen = [], taken = new Set();
   for (const wantedHere of TELLING) {
@@ -396,14 +397,14 @@ function drawArrow(m, alpha) {
   if (x2 < layout.gutter || x1 > layout.width) return;
   const lost = m.fate.startsWith("lost"), tone = lost ? colour.lost : colour[m.family], item = items[m.item];
   const faint = found && !(found[m.item] || (m.arrived >= 0 && found[m.arrived]));
-  pen.globalAlpha = faint ? 0.12 : (lost || m.missed ? Math.max(0.8, alpha) : m.fate ? Math.max(0.6, alpha) : m.family === "reply" ? alpha * 0.75 : alpha);
+  pen.globalAlpha = faint ? 0.12 : m.fate === UNCONNECTED ? 0.35 : (lost || m.missed ? Math.max(0.8, alpha) : m.fate ? Math.max(0.6, alpha) : m.family === "reply" ? alpha * 0.75 : alpha);
   pen.strokeStyle = tone; pen.fillStyle = tone; pen.lineWidth = m.family === "reply" || lost ? 1 : 1.4;
   if (lost) [x2, y2] = stub(x1, y1, x2, y2);
   pen.setLineDash(lost ? [4, 3] : m.fate === "held back" ? [9, 3, 2, 3] : m.fate === "duplicate" ? [2, 3] : []);
   if (m.fate === "held back" || m.fate === "duplicate") pen.lineWidth = 1.8;
   pen.beginPath(); pen.moveTo(x1, y1); pen.lineTo(x2, y2); pen.stroke();
   pen.setLineDash([]);
-  if (lost) cross(x2, y2, 4);
+  if (lost) cross(x2, y2, m.fate === UNCONNECTED ? 2.5 : 4);
   else if (m.missed) { pen.beginPath(); pen.arc(x2, y2, 3.5, 0, 7); pen.stroke(); cross(x2, y2, 2.5); }
   else if (m.end !== null) head(x1, y1, x2, y2, 5.5);
   pen.globalAlpha = 1;

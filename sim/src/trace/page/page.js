@@ -322,6 +322,8 @@ function begin() {
   new ResizeObserver(() => { place(); redraw(); }).observe($("scroll"));
   const asked = Number.parseInt(location.hash.slice(1), 10);
   if (items[asked]) { const size = whole / 20; setView(items[asked].at - size, items[asked].at + size); select(asked); }
+  // A story is seen whole; a failure of a campaign where it failed.
+  else if (violation && stories.some(item => item.cls === "guard")) select(violation.i, false);
   else if (violation) toViolation();
   $("banner").addEventListener("toggle", () => { place(); redraw(); });
 }
