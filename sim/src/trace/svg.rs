@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// Most rows of a picture. The most telling kind (the story, the guard, the violation) is never
 /// cut.
-pub const ROWS: usize = 44;
+pub const ROWS: usize = 64;
 
 const LINE: usize = 15;
 const GAP: usize = 7;
@@ -94,7 +94,9 @@ pub fn write(recording: &Recording) -> String {
             ends.insert(copy, y);
         }
         if kind_of(item) < limit {
-            let lines = wrapped(&text::what(recording, &item.what), room);
+            // The mark of a story's sentences in the text is none in a picture.
+            let words = text::what(recording, &item.what);
+            let lines = wrapped(words.trim_start_matches("** "), room);
             let height = lines.len() * LINE + GAP;
             rows.push(Row { item, y, lines });
             y += height;

@@ -341,7 +341,7 @@ function drawMessages() {
   }
   const busy = Math.min(1, 260 / Math.max(1, arrows.length));
   for (const m of arrows) drawArrow(m, 0.35 + 0.55 * busy);
-  if (arrows.length <= 30) labelArrows(arrows.filter(m => !found || found[m.item] || (m.arrived >= 0 && found[m.arrived])));
+  if (!crowded && arrows.length <= 30) labelArrows(arrows.filter(m => !found || found[m.item] || (m.arrived >= 0 && found[m.arrived])));
 }
 // Names the arrows, where there is room for it.
 function labelArrows(list) {
