@@ -87,8 +87,12 @@ fn partitions_are_spread_over_the_nodes_and_a_deleted_topic_goes_to_the_trash_of
             (live.is_empty() && gone.len() == 2).then_some(())
         });
         let port = dev.http + node - 1;
-        assert_eq!(metric(port, "holdfast_copies_total{event=\"trashed\"}"), 2);
-        assert_eq!(metric(port, "holdfast_permits_total{line=\"local\"}"), 2);
+        // Counted a moment after the rename.
+        eventually("they are counted", || {
+            let trashed = metric(port, "holdfast_copies_total{event=\"trashed\"}");
+            let permits = metric(port, "holdfast_permits_total{line=\"local\"}");
+            (trashed == 2 && permits == 2).then_some(())
+        });
     }
     // A topic of the same name is another incarnation, in other directories.
     dev.json(&["topic", "create", "orders", "--partitions", "3", "--json"]);

@@ -26,7 +26,9 @@ use tokio::runtime::Handle;
 const TICK: Duration = Duration::from_millis(100);
 /// A pass is made at least this often, in microseconds.
 const AT_LEAST_EVERY: Micros = 10_000_000;
-/// A pass is followed by a rest of this many times its length: it reads every stamp.
+/// Most copies made in one pass: each takes several syncs.
+const MADE_PER_PASS: usize = 256;
+/// A sweep is followed by a rest of this many times its length: it reads every stamp.
 const REST: u64 = 4;
 /// The create gate opens after this long at the latest, in microseconds.
 const GATE_WITHIN: Micros = 60_000_000;
@@ -103,7 +105,7 @@ struct Keeper {
     gate_open: bool,
     /// Rows per table at the last complete pass, and when that was.
     complete: Option<(Counts, Micros)>,
-    /// No pass before this.
+    /// No pass before this time.
     rest_until: Micros,
     report: Report,
 }
@@ -178,12 +180,13 @@ impl Keeper {
         if self.complete.as_ref().is_some_and(done) {
             return Ok(());
         }
-        self.make_missing()?;
+        let all_made = self.make_missing()?;
+        let made = clock::now();
         self.sweep()?;
         self.look_through_trash()?;
-        self.complete = Some((counts, now));
+        self.complete = all_made.then_some((counts, now));
         let end = clock::now();
-        self.rest_until = end + REST * end.saturating_sub(now);
+        self.rest_until = end + REST * end.saturating_sub(made);
         self.publish();
         Ok(())
     }
@@ -206,23 +209,30 @@ impl Keeper {
         }
     }
 
-    /// Makes the directory of each copy that this node is to have. The names' locks are the
-    /// plane's own.
-    fn make_missing(&self) -> Result<(), Ended> {
+    /// Makes the directories of copies that this node is to have, a bounded number of them, so that
+    /// a thousand new partitions hold up no sweep. True if there is none left to make. The names'
+    /// locks are the plane's own.
+    fn make_missing(&self) -> Result<bool, Ended> {
         let there: BTreeSet<Place> = self.plane.list()?.into_iter().map(|f| f.place).collect();
         let mut after: Option<(String, u32)> = None;
+        let mut left = MADE_PER_PASS;
         loop {
             let from = after.as_ref().map(|(topic, partition)| (topic.as_str(), *partition));
             let rows = self.view.assignments_of(&self.me, from, PAGE)?.value;
             for row in rows.iter().filter(|row| row.owner == self.me) {
                 let copy = copy_of(row);
-                if !there.contains(&Place::of(&copy)) {
-                    self.make(&copy)?;
+                if there.contains(&Place::of(&copy)) {
+                    continue;
                 }
+                if left == 0 || self.stop.load(Ordering::Relaxed) {
+                    return Ok(false);
+                }
+                left -= 1;
+                self.make(&copy)?;
             }
             after = rows.last().map(|row| (row.topic.name.clone(), row.partition));
-            if after.is_none() || self.stop.load(Ordering::Relaxed) {
-                return Ok(());
+            if after.is_none() {
+                return Ok(true);
             }
         }
     }
