@@ -36,7 +36,7 @@ impl Replay {
         };
         let run = run_source(&source, Watch { trace: trace.is_some(), ..Watch::default() });
         if let Some(path) = trace
-            && let Err(code) = write_trace(&path, &run, profile)
+            && let Err(code) = write_trace(&path, &named, &run, profile)
         {
             return code;
         }

@@ -6,13 +6,18 @@ use holdfast_sim::profile::Profile;
 use holdfast_sim::trace::{Recording, html, svg, text};
 use std::process::ExitCode;
 
-/// Writes the trace of a run.
+/// Writes the trace of a run of `named`, a seed or the file of a tape.
 ///
 /// # Errors
 /// The exit status, after saying why.
-pub(crate) fn write_trace(path: &str, run: &Run, profile: Profile) -> Result<(), ExitCode> {
+pub(crate) fn write_trace(
+    path: &str,
+    named: &str,
+    run: &Run,
+    profile: Profile,
+) -> Result<(), ExitCode> {
     let mut recording = run.trace.clone();
-    describe(&mut recording, run, profile);
+    describe(&mut recording, named, run, profile);
     write_recording(path, &recording)
 }
 
@@ -30,11 +35,14 @@ pub(crate) fn write_recording(path: &str, recording: &Recording) -> Result<(), E
 }
 
 /// What a reader wants to know of the run.
-fn describe(recording: &mut Recording, run: &Run, profile: Profile) {
+fn describe(recording: &mut Recording, named: &str, run: &Run, profile: Profile) {
     let summary = &run.summary;
-    recording.title = format!("seed {}", run.seed);
+    let is_seed = named.parse::<u64>().is_ok();
+    recording.title = format!("{} {named}", if is_seed { "seed" } else { "tape" });
+    // A tape names its profile itself.
+    let flag = if is_seed { flag(profile) } else { "" };
     let facts = [
-        ("again", format!("holdfast-sim replay {}{}", run.seed, flag(profile))),
+        ("again", format!("holdfast-sim replay {named}{flag}")),
         ("virtual seconds", format!("{:.3}", seconds(summary.virtual_micros))),
         ("events", summary.events.to_string()),
         ("acknowledged", summary.acked.to_string()),
