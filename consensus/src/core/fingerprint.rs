@@ -96,7 +96,7 @@ impl Core {
             }
             Role::Leader(leader) => {
                 (leader.term_start, leader.round, leader.uncommitted()).hash(h);
-                leader.transfer.as_ref().map(|t| t.to).hash(h);
+                (leader.transfer.as_ref().map(|t| t.to), leader.room_again > 0).hash(h);
                 for (member, p) in &leader.peers {
                     (member, p.matched, p.next, p.feed, p.flight(), p.answered_round).hash(h);
                     p.search_state().hash(h);

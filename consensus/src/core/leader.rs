@@ -35,6 +35,8 @@ pub(crate) struct Leader {
     epoch: (Micros, Micros),
     pub(crate) reads: Reads,
     pub(crate) transfer: Option<Transfer>,
+    /// A hand-over for want of space is not tried before this.
+    pub(crate) room_again: Micros,
 }
 
 impl Leader {
@@ -55,6 +57,7 @@ impl Leader {
             epoch: (shared.log.last_time(), shared.now),
             reads: Reads::default(),
             transfer: None,
+            room_again: 0,
         }
     }
 
@@ -196,6 +199,7 @@ impl Leader {
             let mut cx = Sending { shared, round: &mut self.round, own_term };
             peer.pump(*to, &mut cx);
         }
+        self.make_room(shared);
         self.press_transfer(shared);
     }
 

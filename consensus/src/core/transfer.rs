@@ -3,6 +3,7 @@
 
 use super::Core;
 use super::leader::Leader;
+use super::progress::Progress;
 use super::role::Role;
 use super::shared::Shared;
 use crate::message::Message;
@@ -33,6 +34,26 @@ impl Leader {
         transfer.asked_at = Some(shared.now);
         let (to, within) = (transfer.to, transfer.deadline.saturating_sub(shared.now));
         shared.urgent(to, Message::TimeoutNow { term: shared.term(), last, within });
+    }
+
+    /// A leader without headroom hands over to a voter that has some, while it still can (R45): the
+    /// one that is furthest, by what it said last. If nobody is known to have any it stays, and
+    /// refuses what would take space. Tried again once an election timeout after each failure.
+    pub(crate) fn make_room(&mut self, shared: &mut Shared) {
+        if !shared.low || self.transfer.is_some() || shared.now < self.room_again {
+            return;
+        }
+        let (_, membership) = shared.log.membership();
+        let since = shared.now.saturating_sub(shared.config.election_max);
+        let fit = |(member, p): &(&MemberId, &Progress)| {
+            membership.is_voter(**member) && !p.low && p.answered_at.is_some_and(|at| at >= since)
+        };
+        let fittest = self.peers.iter().filter(fit).max_by_key(|(_, p)| p.matched);
+        let Some(to) = fittest.map(|(member, _)| *member) else { return };
+        let deadline = shared.now + shared.config.election_max;
+        self.room_again = deadline + shared.config.election_max;
+        self.transfer = Some(Transfer { to, deadline, asked_at: None });
+        shared.mark("handing-over-for-want-of-space");
     }
 
     /// The target did not take over in time.

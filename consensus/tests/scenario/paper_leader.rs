@@ -111,6 +111,24 @@ fn too_large_a_command_and_a_full_disk_are_refused_by_name() {
     assert_eq!(refusals(&rig.propose(2..3)), []);
 }
 
+/// R45: leadership goes to a voter that advertises space, and else stays.
+#[test]
+fn a_leader_without_space_hands_over_to_a_voter_that_has_some() {
+    let asked = |out: &[Effect]| {
+        out.iter().find_map(|e| match e {
+            Effect::Send { to, message: Message::TimeoutNow { .. }, .. } => Some(*to),
+            _ => None,
+        })
+    };
+    let mut rig = Rig::leader(3, 5, &[(4, 1)]);
+    let result = Ok(LogId::new(5, 2));
+    let full = Message::AppendReply { term: Term(5), round: 1, result, promise: 0, low: true };
+    rig.deliver(B, full);
+    assert_eq!(asked(&rig.step(Input::Headroom { low: true })), None, "B has none either");
+    assert_eq!(asked(&rig.deliver(C, ack(5, 1, (5, 2)))), Some(C));
+    assert_eq!(refusals(&rig.propose(1..2)), [(1, Refusal::DiskFull)]);
+}
+
 #[test]
 fn appends_are_pipelined_within_the_windows() {
     let config = CoreConfig { window_messages: 3, append_bytes: 164, ..CoreConfig::new(ME) };
