@@ -3,12 +3,13 @@
 
 use crate::disk::{Disk, DiskFile, Mode};
 use crate::fault::poison;
+use crate::rebuild;
 use crate::record::Content;
 use crate::scan::{Inventory, inventory, prove};
 use crate::segment::{BadHeader, Cursor, FORMAT, Found, SegmentHeader, Step, Walk};
 use crate::snapshot_files;
 use holdfast_consensus::fault::LogFault;
-use holdfast_consensus::{ClusterId, Index, LogId, MemberId, SnapshotMeta, Term};
+use holdfast_consensus::{ClusterId, Index, LogId, MemberId, Recovered, SnapshotMeta, Term};
 use serde::Serialize;
 
 /// How often a directory that changes under the reader is listed again.
@@ -126,6 +127,28 @@ fn look<D: Disk>(disk: &D) -> Result<Inventory<D::File>, LogFault> {
             found => return found,
         }
     }
+}
+
+/// What a start would prove of a log, without starting: nothing is locked or written. Snapshot
+/// files are not looked at, so `snapshot` is empty, and a published one that the log does not reach
+/// has not become its base.
+///
+/// # Errors
+/// What the start would refuse the log for, or what the disk says.
+pub fn proved<D: Disk>(disk: &D) -> Result<Recovered, LogFault> {
+    let state = rebuild::look(&look(disk)?)?;
+    Ok(Recovered {
+        hard: state.hard,
+        first: state.first(),
+        base: state.base,
+        last: state.last,
+        time: state.time,
+        terms: state.terms,
+        memberships: state.memberships,
+        snapshot: None,
+        commit: state.commit,
+        boot: state.boot,
+    })
 }
 
 type File<F> = (u64, String, F, u64, Result<SegmentHeader, BadHeader>);

@@ -85,6 +85,13 @@ pub(crate) fn open<D: Disk>(
     fresh.write(disk, owner, options, found, &proof, &cut, state)
 }
 
+/// What a start would prove, read from the disk and from nothing else. Nothing is changed.
+pub(crate) fn look<F: DiskFile>(found: &Inventory<F>) -> Result<State, LogFault> {
+    let proof = prove(found, None)?;
+    let (state, _) = replay(found, &proof, &Cut::of(&proof, 0))?;
+    Ok(state)
+}
+
 fn check_owner<F>(found: &Inventory<F>, owner: Owner) -> Result<Owner, LogFault> {
     let newest = found.segments.values().rev().find_map(|l| l.header.as_ref().ok());
     let Some(header) = newest else { return Ok(owner) };

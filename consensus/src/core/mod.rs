@@ -22,6 +22,7 @@ mod shared;
 mod snapshot;
 mod tail;
 mod transfer;
+mod weights;
 
 use crate::entries::Entries;
 use crate::event::{Event, RoleKind};
@@ -37,6 +38,7 @@ use log_view::LogView;
 use progress::Feed;
 use role::{Follower, Role, Transition};
 use shared::Shared;
+pub use weights::Weights;
 
 /// The pure Raft core: time and input in, effects out.
 #[derive(Clone, Debug)]

@@ -37,6 +37,11 @@ impl Reads {
         self.soonest
     }
 
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// A read arrives.
     pub(crate) fn push(
         &mut self,

@@ -149,6 +149,11 @@ impl Calls {
         self.waiters.get(&id)
     }
 
+    /// Bytes charged for the waiting calls.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     fn admit(&mut self, origin: Origin, deadline: Micros, len: usize, state: State) -> u64 {
         let weight = WAITER_BYTES + len;
         let waiter = Waiter { origin, deadline, due: deadline, weight, unique: false, state };

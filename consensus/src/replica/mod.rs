@@ -17,6 +17,7 @@ mod snapshot;
 mod start;
 
 use crate::core::Core;
+pub use crate::core::Weights;
 use crate::event::{Event, RoleKind};
 use crate::fault::StopReason;
 use crate::io::{CoreConfig, Effect, Input};
@@ -291,6 +292,16 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
     /// True once the replica has stopped by itself.
     pub fn stopped(&self) -> bool {
         self.stopped
+    }
+
+    /// What the replica holds in memory for others.
+    pub fn weights(&self) -> Weights {
+        Weights { waiting: self.calls.bytes(), ..self.core.weights() }
+    }
+
+    /// Its settings.
+    pub const fn config(&self) -> &ReplicaConfig {
+        &self.config
     }
 
     /// The core, for checkers.

@@ -189,6 +189,22 @@ impl Image {
         files
     }
 
+    /// The files below these directories as they are on the medium.
+    pub(super) fn synced(&self, under: &[&str]) -> BTreeMap<String, Vec<u8>> {
+        let mut files = BTreeMap::new();
+        for (path, node) in &self.durable_names {
+            let dir = parent(path);
+            if let Node::File(ino) = node
+                && under.iter().any(|wanted| path.starts_with(wanted))
+                && (dir.is_empty() || self.durable_names.get(dir) == Some(&Node::Dir))
+                && let Some(file) = self.inodes.get(ino)
+            {
+                files.insert(path.clone(), file.durable.clone());
+            }
+        }
+        files
+    }
+
     /// Makes every handle fail for ever.
     pub(super) fn kill(&mut self) {
         self.fuse = Some(0);

@@ -121,6 +121,13 @@ impl MemDisk {
         self.image().files()
     }
 
+    /// Another disk that holds the files below these directories as a power loss would leave them at
+    /// worst: as they were last synced, under their durable names. This one goes on untouched.
+    #[must_use]
+    pub fn synced(&self, under: &[&str]) -> Self {
+        Self::from_files(self.image().synced(under))
+    }
+
     /// The disk after somebody changed its content while nothing ran: these files and no other,
     /// all durable. Counts, hash and budget go on. Every handle and lock of this one is dead.
     #[must_use]
