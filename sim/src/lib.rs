@@ -12,6 +12,7 @@
 //! | [`tape`], [`shrink`] | the decisions of a run as a file; the smallest that still fails |
 //! | [`world`] | nodes, network, processes, clients, nemesis; [`world::script`]: worlds that a program drives |
 //! | [`check`] | the properties, one file for each |
+//! | [`history`] | what clients saw, and whether it is linearizable |
 //! | [`campaign`] | many seeds, on several threads |
 //! | [`explore`] | every state of a small cluster, on the core alone |
 //! | [`mutants`] | real bugs, planted to prove that the simulator sees them |
@@ -24,6 +25,7 @@ pub mod choices;
 pub mod explore;
 pub mod faults;
 pub mod hash;
+pub mod history;
 pub mod marks;
 pub mod mutants;
 pub mod node;

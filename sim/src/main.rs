@@ -35,6 +35,8 @@ enum Verb {
     Scenario(cli::scenario::ScenarioCommand),
     /// Plant known bugs one at a time; exit 1 if the simulator does not see one of them.
     Mutants(cli::mutants::Mutants),
+    /// Say whether a history of operations on registers is linearizable; exit 1 if not.
+    CheckHistory(cli::check_history::CheckHistory),
 }
 
 fn main() -> ExitCode {
@@ -46,5 +48,6 @@ fn main() -> ExitCode {
         Verb::Explore(command) => command.execute(),
         Verb::Scenario(command) => command.execute(),
         Verb::Mutants(command) => command.execute(),
+        Verb::CheckHistory(command) => command.execute(),
     }
 }

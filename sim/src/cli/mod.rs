@@ -1,5 +1,6 @@
 //! The commands, one file for each, and what they share.
 
+pub(crate) mod check_history;
 pub(crate) mod explore;
 pub(crate) mod mutants;
 pub(crate) mod replay;
