@@ -41,7 +41,7 @@ pub struct Run {
 pub struct Totals {
     /// Seeds that ran.
     pub seeds: u64,
-    /// Sums over them; `hash` folds their hashes in the order of seeds.
+    /// Sums over them; `hash` folds their hashes in the order of seeds, `slowest` are the worst.
     pub sum: Summary,
     /// Seeds without a client that writes.
     pub idle: u64,
@@ -235,6 +235,10 @@ fn total(runs: Vec<Run>) -> Totals {
         }
         Faults::add(&mut sum.faults, &of.faults);
         hash.fold(of.hash);
+        sum.excused += of.excused;
+        for (worst, one) in sum.slowest.iter_mut().zip(of.slowest) {
+            *worst = one.max(*worst);
+        }
         if of.idle {
             totals.idle += 1;
         } else {

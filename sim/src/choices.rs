@@ -70,6 +70,8 @@ streams! {
     Reply = "reply",
     /// The end of faults, by the number of the look that saw it due.
     Heal = "heal",
+    /// A majority that is healed first, and how a node of the rest is broken.
+    Majority = "majority",
 }
 
 impl Stream {

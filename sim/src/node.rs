@@ -1,6 +1,8 @@
 //! One simulated machine: a disk, a clock, and at times a process that runs a replica.
 
+use crate::check::ground::Ground;
 use crate::check::promises::Promises;
+use crate::check::read_your_writes::Answered;
 use crate::check::watermarks::Watermarks;
 use crate::profile::Setup;
 use crate::shadow::Shadow;
@@ -130,6 +132,10 @@ pub struct Node {
     pub wake_queued: Option<Micros>,
     /// What it told others, in all its lives.
     pub promises: Promises,
+    /// What its log has confirmed, in all its lives.
+    pub ground: Ground,
+    /// What the running process has answered.
+    pub answered: Answered,
     /// Marks of the running process.
     pub marks: Watermarks,
     /// Its log as the effects say it is.
@@ -169,6 +175,8 @@ impl Node {
             wake_at: None,
             wake_queued: None,
             promises: Promises::default(),
+            ground: Ground::default(),
+            answered: Answered::default(),
             marks: Watermarks::default(),
             shadow: Shadow::default(),
             applied_ever: Index(0),
@@ -279,7 +287,17 @@ pub fn run(
     let Started { lock, identity, mut log, store: mut machine, plan: _ } = started;
     let boot = log.recovered().boot;
     let config = ReplicaConfig {
-        core: CoreConfig { cache_bytes: 8 << 10, ..CoreConfig::new(identity.member) },
+        // Small bounds, so that runs meet them.
+        core: CoreConfig {
+            cache_bytes: 8 << 10,
+            append_bytes: 16 << 10,
+            window_bytes: 48 << 10,
+            window_messages: 12,
+            uncommitted_bytes: 256 << 10,
+            command_bytes: 64 << 10,
+            ..CoreConfig::new(identity.member)
+        },
+        waiting_bytes: 256 << 10,
         snapshot_entries: setup.snapshot_entries,
         kept_entries: setup.kept_entries,
         checkpoint_bytes: setup.checkpoint_bytes,

@@ -28,6 +28,12 @@ impl Shadow {
         }
     }
 
+    /// The entry before the first one.
+    #[must_use]
+    pub const fn base(&self) -> LogId {
+        self.base
+    }
+
     /// The entry at an index.
     #[must_use]
     pub fn at(&self, index: Index) -> Option<LogId> {

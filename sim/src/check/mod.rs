@@ -3,18 +3,26 @@
 //! Checkers see what happens (effects, jobs, answers, states); they decide nothing, and they hold
 //! their own model of what must be true.
 
+pub mod commit_rule;
 pub mod commit_safety;
+pub mod disk_images;
 pub mod durability;
+pub mod durable_promises;
 pub mod election_safety;
+pub mod ground;
 pub mod leader_completeness;
+pub mod linearizable;
 pub mod log_matching;
+pub mod memory;
 pub mod model;
 pub mod placement;
 pub mod progress;
 pub mod promises;
+pub mod read_your_writes;
 pub mod reads;
 pub mod results;
 pub mod state_machine;
+pub mod stuck;
 pub mod watermarks;
 
 use std::fmt;

@@ -16,12 +16,25 @@ pub const CONVERGE_TIMEOUTS: u64 = 100;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
     since: Option<Micros>,
+    longest: Micros,
 }
 
 impl Progress {
     /// Everything is healed from now on, or something moved.
     pub fn moved(&mut self, now: Micros) {
+        self.longest = self.longest.max(self.since.map_or(0, |since| now.saturating_sub(since)));
         self.since = Some(now);
+    }
+
+    /// The longest time between two movements since the last [`Progress::forget`].
+    #[must_use]
+    pub const fn longest(&self) -> Micros {
+        self.longest
+    }
+
+    /// From now on the longest time is measured anew.
+    pub fn forget(&mut self) {
+        self.longest = 0;
     }
 
     /// A fault was injected: nothing is demanded.
@@ -47,7 +60,7 @@ impl Progress {
         Err(Violation::new(
             PROPERTY,
             format!(
-                "nothing moved for {timeouts} election timeouts after healing, and no fault is left to explain it: {}",
+                "nothing moved for {timeouts} election timeouts after healing; {}",
                 who_waits()
             ),
         ))
@@ -66,6 +79,10 @@ mod tests {
         progress.moved(100);
         assert_eq!(check(&progress, 150), Ok(()));
         assert!(check(&progress, 151).is_err());
+        progress.moved(140);
+        assert_eq!(progress.longest(), 40);
+        progress.forget();
+        assert_eq!(progress.longest(), 0);
         progress.excused();
         assert_eq!(check(&progress, 151), Ok(()));
     }

@@ -7,6 +7,7 @@ use holdfast_consensus::marks::MARKS;
 use holdfast_sim::campaign::{self, Source, Totals};
 use holdfast_sim::check::Violation;
 use holdfast_sim::profile::Profile;
+use holdfast_sim::world::ELECTION;
 use holdfast_sim::{faults, marks};
 use serde_json::{Value, json};
 use std::ops::Range;
@@ -153,6 +154,11 @@ impl Progress {
     }
 }
 
+/// A time as a number of (longest) election timeouts.
+fn timeouts(micros: u64) -> f64 {
+    seconds(micros) / seconds(ELECTION)
+}
+
 fn as_json(totals: &Totals, failures: &[Failure], wall: f64) -> Value {
     let sum = &totals.sum;
     let failed: Vec<Value> = failures
@@ -189,6 +195,11 @@ fn as_json(totals: &Totals, failures: &[Failure], wall: f64) -> Value {
         "marks": marks,
         "twice": totals.twice,
         "hashes": totals.hashes,
+        "liveness": {
+            "worst_silent_timeouts": timeouts(sum.slowest[0]),
+            "worst_converge_timeouts": timeouts(sum.slowest[1]),
+            "excused": sum.excused,
+        },
         "trace_hash": format!("{:016x}", sum.hash),
     })
 }
@@ -212,6 +223,12 @@ fn as_table(totals: &Totals, wall: f64) -> String {
         ),
         format!("replayed entries {:>12}", sum.replayed),
     ];
+    lines.push(format!(
+        "election timeouts {:>11.1} without an answer, {:.1} until replicas agreed; excused {}",
+        timeouts(sum.slowest[0]),
+        timeouts(sum.slowest[1]),
+        sum.excused
+    ));
     for fault in faults::ALL {
         lines.push(format!("{:<16} {:>12}", fault.name(), sum.faults.of(fault)));
     }

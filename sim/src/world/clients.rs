@@ -1,6 +1,7 @@
 //! Clients: sessions, writes with unique values, retries under the same session and sequence,
 //! barriers, local reads.
 
+use super::record::process_of;
 use super::{Event, World};
 use crate::check::reads;
 use crate::check::results::Acked;
@@ -16,17 +17,19 @@ use holdfast_fsm::{Answer, Command, CreateTopic, DeleteTopic, SessionRef};
 
 /// What a client is at.
 #[derive(Clone, Debug)]
-struct Work {
+pub(super) struct Work {
     /// The write; a barrier if there is none.
-    write: Option<Command>,
+    pub(super) write: Option<Command>,
     by: Option<SessionRef>,
-    key: Option<Bytes>,
+    pub(super) key: Option<Bytes>,
     /// When the replica must have answered, on its own clock.
     deadline: Micros,
     /// True while every attempt was refused for sure.
     refused: bool,
     /// What a barrier must cover.
     floor: Index,
+    /// It is in the history.
+    pub(super) recorded: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -53,6 +56,14 @@ impl Client {
     }
 }
 
+/// What a read returned.
+pub(super) enum Seen {
+    /// The store is closed or catching up.
+    Refused,
+    /// The value, if there is one.
+    Value(Option<Bytes>),
+}
+
 /// All of them.
 pub(super) struct Clients {
     all: Vec<Client>,
@@ -67,6 +78,10 @@ impl Clients {
         Self { all, quota: setup.quota, floor: Index(0) }
     }
 
+    pub(super) fn work_mut(&mut self, client: usize) -> Option<&mut Work> {
+        self.all[client].work.as_mut()
+    }
+
     pub(super) fn acked(&self) -> u64 {
         self.all.iter().map(|c| c.acked).sum()
     }
@@ -76,13 +91,22 @@ impl Clients {
     }
 
     pub(super) fn nearly_done(&self) -> bool {
-        let ended: u64 = self.all.iter().map(|c| c.ended).sum();
-        ended * 10 >= self.quota * self.all.len() as u64 * 8 || self.done()
+        self.finished() * 10 >= self.quota * self.all.len() as u64 * 8 || self.done()
     }
 
     /// Operations that were begun, registrations of sessions among them.
     pub(super) fn begun(&self) -> u64 {
         self.all.iter().map(|c| c.ended + u64::from(c.work.is_some())).sum()
+    }
+
+    /// Operations that came to their end.
+    pub(super) fn finished(&self) -> u64 {
+        self.all.iter().map(|c| c.ended).sum()
+    }
+
+    /// True if no client wants to begin another operation.
+    pub(super) fn nobody_wants(&self) -> bool {
+        self.all.iter().all(|c| c.ended >= self.quota || c.operation == NO_MORE)
     }
 
     pub(super) fn who_waits(&self) -> String {
@@ -122,7 +146,8 @@ impl World {
     }
 
     fn attempt(&mut self, client: usize) -> Verdict {
-        let node = self.choices.pick("at", self.nodes.len());
+        let picked = self.choices.pick("at", self.nodes.len());
+        let node = self.served_by(picked);
         if self.nodes[node].process().is_none() {
             self.later(client, 50_000);
             return Ok(());
@@ -169,6 +194,7 @@ impl World {
         let ticket = Ticket(self.next_ticket);
         let patience = self.choices.between("patience", 300_000, 2_500_000);
         let call = self.new_call(client)?;
+        self.record_attempt(client);
         self.clients.all[client].ticket = Some((ticket, node));
         let give_up = self.now + patience + 4_000_000;
         self.queue.push(give_up, Event::GiveUp { client, ticket });
@@ -212,8 +238,15 @@ impl World {
 
     /// Draws an operation; `None` for one that a tape has taken out.
     fn new_work(&mut self, client: usize) -> Option<Work> {
-        let work =
-            |write, by, key| Work { write, by, key, deadline: 0, refused: true, floor: Index(0) };
+        let work = |write, by, key| Work {
+            write,
+            by,
+            key,
+            deadline: 0,
+            refused: true,
+            floor: Index(0),
+            recorded: false,
+        };
         let Some(session) = self.clients.all[client].session else {
             return Some(work(Some(Command::RegisterSession), None, None));
         };
@@ -302,7 +335,8 @@ impl World {
                     return Err(Violation::new(reads::PROPERTY, what));
                 }
                 if let Some(key) = work.key {
-                    self.read(node, &key, work.floor)?;
+                    let seen = self.read(node, &key, work.floor)?;
+                    self.record_read(client, seen);
                 }
                 self.progress_moved();
                 self.ended(client);
@@ -318,6 +352,7 @@ impl World {
                     && let (Some(by), true) = (work.by, work.refused)
                 {
                     self.suite.on_refused(&name, by);
+                    self.suite.recorder.fail(process_of(client));
                     c.work = None;
                     self.ended(client);
                     return Ok(());
@@ -347,16 +382,19 @@ impl World {
         let Some(work) = self.clients.all[client].work.take() else { return Ok(()) };
         let who = self.nodes[node].name.clone();
         self.suite.on_acked(Acked { who, at, result: result.clone(), by: work.by })?;
-        if let Ok(Answer::SessionRegistered { client: session }) = Answer::decode(&result)
-            && work.by.is_none()
-        {
-            self.clients.all[client].session = Some(session);
+        let answer = Answer::decode(&result).ok();
+        if let (Some(Answer::SessionRegistered { client: session }), None) = (&answer, work.by) {
+            self.clients.all[client].session = Some(*session);
         }
+        self.record_answer(client, &work, answer.as_ref());
         self.clients.all[client].acked += 1;
         self.clients.floor = self.clients.floor.max(at.index);
         self.progress_moved();
         // At its deadline a committed write is answered even if this replica has not applied it.
         let late = self.nodes[node].clock.show(self.now) >= work.deadline;
+        if !late {
+            self.nodes[node].answered.on_answer(at);
+        }
         if let Some(key) = work.key {
             self.read(node, &key, if late { Index(0) } else { at.index })?;
         }
@@ -397,16 +435,18 @@ impl World {
     }
 
     /// Reads a key on a node and compares it with the committed log.
-    fn read(&mut self, node: usize, key: &[u8], floor: Index) -> Verdict {
+    fn read(&mut self, node: usize, key: &[u8], floor: Index) -> Result<Seen, Violation> {
         let n = &self.nodes[node];
-        let Some(process) = n.process() else { return Ok(()) };
+        let Some(process) = n.process() else { return Ok(Seen::Refused) };
         // A store that is closed or catching up says so; that is an answer, not a lie.
-        let Ok(at) = process.view.kv_get(key) else { return Ok(()) };
+        let Ok(at) = process.view.kv_get(key) else { return Ok(Seen::Refused) };
         self.summary.reads += 1;
         let value = at.value.map(|row| row.value);
         let applied = at.applied;
         self.note(Some(node), || trace::read(key, value.as_deref(), applied));
         let n = &self.nodes[node];
-        reads::check(&n.name, key, value.as_ref(), applied, floor, &self.suite.model)
+        n.answered.on_read(&n.name, applied)?;
+        reads::check(&n.name, key, value.as_ref(), applied, floor, &self.suite.model)?;
+        Ok(Seen::Value(value))
     }
 }

@@ -1,7 +1,7 @@
 //! One step of a replica, and what it wants done.
 
 use super::{Event, World};
-use crate::check::{Verdict, Violation};
+use crate::check::{Verdict, Violation, durable_promises};
 use crate::faults::Fault;
 use crate::node::{TheLog, TheMachine};
 use crate::trace::What;
@@ -22,6 +22,7 @@ impl World {
         let shown = self.nodes[node].clock.show(self.now);
         let Some(process) = self.nodes[node].process_mut() else { return Ok(()) };
         let before = Before::of(process.replica.core());
+        let answered = Self::answers(&input);
         process.replica.step(shown, input, &mut out);
         let core = process.replica.core();
         let broken =
@@ -42,6 +43,7 @@ impl World {
         let n = &mut self.nodes[node];
         n.marks.on_term(&n.name, term)?;
         n.marks.on_commit(&n.name, LogId { term, index: commit })?;
+        self.stepped(node, answered)?;
         for effect in out {
             if let Effect::Observe(_) = effect {
                 continue;
@@ -92,16 +94,14 @@ impl World {
             }
             Effect::Run(job) => self.run_job(node, job),
             Effect::Answer { ticket, outcome } => self.answered(node, ticket, outcome),
-            Effect::Stop(why) => {
-                let name = &self.nodes[node].name;
-                Err(Violation::new("stopped", format!("{name} stops: {why}")))
-            }
+            Effect::Stop(why) => self.stopped(node, &why),
         }
     }
 
     /// What a message promises must survive every crash of its sender.
     fn promise(&mut self, node: usize, to: MemberId, message: &Message) -> Verdict {
         let n = &mut self.nodes[node];
+        durable_promises::check(&n.name, n.member, to, message, &n.ground)?;
         match message {
             Message::Vote { pre: true, .. } | Message::VoteReply { pre: true, .. } => Ok(()),
             Message::Vote { term, .. } => {
@@ -118,6 +118,7 @@ impl World {
             Message::AppendReply { term, result: Ok(durable), .. } => {
                 n.promises.on_term(*term);
                 n.promises.on_acknowledged(*durable);
+                n.ground.acknowledges(*term, *durable);
                 Ok(())
             }
             Message::Append { term, .. } => {
@@ -148,6 +149,7 @@ impl World {
     /// Entries go to a log: they match every other log, and no committed one is cut.
     fn written(&mut self, node: usize, batches: &[Persist]) -> Verdict {
         let n = &mut self.nodes[node];
+        n.ground.writes(batches);
         for batch in batches {
             if let Some(from) = batch.truncate_from {
                 n.shadow.truncate(from);
@@ -172,16 +174,20 @@ impl World {
             Done::Log(Ok(done)) => match &done.result {
                 LogResult::Reopened(recovered) => {
                     n.shadow = crate::shadow::Shadow::of(recovered);
+                    n.ground.proved(recovered);
                 }
                 LogResult::Reset { .. } => {
                     use holdfast_consensus::traits::LogStore;
                     if let Some(recovered) = n.process().map(|p| p.log.recovered()) {
                         n.shadow = crate::shadow::Shadow::of(&recovered);
+                        n.ground.proved(&recovered);
                     }
                 }
+                LogResult::Persisted { .. } => n.ground.written(),
                 _ => {}
             },
             Done::Log(Err(fault)) => {
+                n.ground.not_written();
                 let text = fault.to_string();
                 self.note(Some(node), || What::fault("log-fault", text));
             }
@@ -201,10 +207,18 @@ impl World {
         let n = &mut self.nodes[node];
         match event {
             Seen::Role { role: RoleKind::Leader, term } => {
+                n.ground.leads = Some(*term);
                 self.suite.elections.on_leader(*term, n.member)?;
                 self.suite.on_leader(&n.name, *term, n.shadow.last())
             }
-            Seen::Committed { through } => self.suite.on_commit(&n.name, *through),
+            Seen::Role { .. } => {
+                n.ground.leads = None;
+                Ok(())
+            }
+            Seen::Committed { through } => {
+                self.claims(node, *through)?;
+                self.suite.on_commit(&self.nodes[node].name, *through)
+            }
             Seen::Truncated { from, .. } => n.marks.on_truncated(&n.name, *from),
             Seen::Applied { through, digest, skipped } => {
                 let before = n.marks.applied();

@@ -9,7 +9,7 @@ use holdfast_consensus::Micros;
 use holdfast_fsm::view::LIST_MAX;
 
 /// The longest election timeout of the runs.
-const ELECTION: Micros = 300_000;
+pub const ELECTION: Micros = 300_000;
 
 impl World {
     /// Looks whether the run can go to its next phase.
@@ -18,33 +18,38 @@ impl World {
         match self.phase {
             Phase::Active => {
                 if self.ends_faults() {
-                    self.heal();
+                    return self.begin_liveness();
                 }
                 Ok(())
             }
+            Phase::Core => self.look_at_core(),
             Phase::Healed => {
-                self.demand(SILENT_TIMEOUTS)?;
-                if self.clients.done() {
+                if self.demand(SILENT_TIMEOUTS)? && self.clients.done() {
                     self.phase = Phase::Converging;
                     self.progress.moved(self.now);
+                    self.summary.slowest[0] = self.progress.longest();
+                    self.progress.forget();
                 }
                 Ok(())
             }
             Phase::Converging => {
                 if !self.converged()? {
-                    return self.demand(CONVERGE_TIMEOUTS);
+                    return self.demand(CONVERGE_TIMEOUTS).map(drop);
                 }
                 self.phase = Phase::Restarted;
+                self.progress.moved(self.now);
                 for node in 0..self.nodes.len() {
                     self.crash(node, self.setup.last_crash_is_power);
                 }
-                self.progress.moved(self.now);
-                Ok(())
+                self.read_disks()
             }
             Phase::Restarted => {
                 if !self.converged()? {
-                    return self.demand(CONVERGE_TIMEOUTS);
+                    return self.demand(CONVERGE_TIMEOUTS).map(drop);
                 }
+                self.progress.moved(self.now);
+                self.summary.slowest[1] = self.progress.longest();
+                self.read_disks()?;
                 self.compare_all()?;
                 self.suite.finish()?;
                 self.phase = Phase::Done;
@@ -66,10 +71,6 @@ impl World {
         let due = self.choices.observe("now", due) || (due && self.choices.is_tape());
         self.choices.leave();
         due
-    }
-
-    fn demand(&self, timeouts: u64) -> Verdict {
-        self.progress.check(self.now, ELECTION, timeouts, || self.who_waits())
     }
 
     /// One line about every node and every client that is not done.

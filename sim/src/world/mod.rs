@@ -9,12 +9,15 @@ mod clients;
 mod connect;
 mod effects;
 mod finish;
+mod liveness;
 mod nemesis;
 mod network;
 mod noting;
 mod processes;
+mod record;
 pub mod script;
 mod suite;
+mod watch;
 
 use crate::broker::wants::{Note, Task};
 use crate::check::progress::Progress;
@@ -27,12 +30,12 @@ use crate::profile::{FaultKind, Profile, Setup};
 use crate::queue::Queue;
 use crate::trace::{self, Recording, Trace};
 use clients::Clients;
+pub use finish::ELECTION;
 use holdfast_consensus::job::Lane;
 use holdfast_consensus::message::Message;
 use holdfast_consensus::{Index, MemberId, Micros, Ticket};
 use holdfast_log::mem_disk::DiskCounts;
 use network::Network;
-use noting::relief;
 use std::collections::{BTreeMap, BTreeSet};
 use suite::Suite;
 
@@ -66,6 +69,8 @@ enum Event {
 enum Phase {
     /// Faults and clients.
     Active,
+    /// A majority is healed and must serve; the rest is broken for good.
+    Core,
     /// No more faults; the clients finish what they want.
     Healed,
     /// The clients are done; replicas converge.
@@ -105,6 +110,11 @@ pub struct Summary {
     pub replayed: u64,
     /// Snapshots taken and installed, segments given up.
     pub snapshots: [u64; 3],
+    /// Longest time without an acknowledgement once faults were over, and longest time that
+    /// replicas took to agree once the clients were done.
+    pub slowest: [Micros; 2],
+    /// Runs that stood still because faults alone explain it.
+    pub excused: u64,
     /// Hash of the run.
     pub hash: u64,
 }
@@ -143,6 +153,9 @@ pub struct World {
     held: Vec<Vec<Event>>,
     scripted: script::Calls,
     brokers: Option<broker::Brokers>,
+    liveness: liveness::Liveness,
+    /// What a checker found at a place that cannot report it.
+    failed: Option<Violation>,
 }
 
 impl World {
@@ -190,6 +203,8 @@ impl World {
             held: std::iter::repeat_with(Vec::new).take(setup.nodes).collect(),
             scripted: script::Calls::default(),
             brokers: None,
+            liveness: liveness::Liveness::default(),
+            failed: None,
             setup,
         }
     }
@@ -209,6 +224,10 @@ impl World {
     /// The property that did not hold.
     pub fn run_within(&mut self, limit: Micros, check: Option<fn(&Self) -> Verdict>) -> Verdict {
         self.begin();
+        self.run_on(limit, check).map_err(|violation| self.suite.with_history(violation))
+    }
+
+    fn run_on(&mut self, limit: Micros, check: Option<fn(&Self) -> Verdict>) -> Verdict {
         let Some(check) = check else { return self.run_to_end(limit) };
         while self.phase != Phase::Done && self.now < limit {
             if !self.advance()? {
@@ -235,7 +254,7 @@ impl World {
         self.summary.events += 1;
         self.hash.fold(self.now);
         self.handle(event)?;
-        Ok(true)
+        self.failed.take().map_or(Ok(true), Err)
     }
 
     /// The choices of the run.
@@ -332,8 +351,7 @@ impl World {
                 Ok(())
             }
             Event::Space { node } => {
-                self.nodes[node].disk.set_budget(None);
-                self.note(Some(node), || relief("disk-full", "space comes back"));
+                self.space(node);
                 Ok(())
             }
             Event::Look => self.look(),

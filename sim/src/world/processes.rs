@@ -9,6 +9,7 @@
 
 use super::noting::relief;
 use super::{Event, Phase, World, draw_clock};
+use crate::check::read_your_writes::Answered;
 use crate::check::watermarks::Watermarks;
 use crate::check::{Verdict, Violation};
 use crate::choices::{Actor, Choices, Stream};
@@ -168,6 +169,9 @@ impl World {
         let applied = process.machine.applied();
         let n = &mut self.nodes[node];
         n.shadow = Shadow::of(&recovered);
+        n.ground.proved(&recovered);
+        n.ground.leads = None;
+        n.answered = Answered::default();
         n.marks = Watermarks::default();
         n.marks.start(applied.last.index);
         n.promises.on_restart(&n.name, recovered.hard.term, recovered.last)?;
@@ -251,6 +255,7 @@ impl World {
         let (life, kept_down) = (n.life, n.kept_down);
         self.held[node].clear();
         self.note_crash(node, power, &before);
+        self.look_at_disks(node);
         for peer in 0..self.nodes.len() {
             if peer == node {
                 continue;

@@ -10,6 +10,7 @@
 
 use super::noting::relief;
 use super::{Event, LOOK_EVERY, World};
+use crate::check::ground::Ground;
 use crate::check::promises::Promises;
 use crate::check::results::Acked;
 use crate::check::{Verdict, Violation};
@@ -387,6 +388,7 @@ impl Script {
         files.extend(back.map(|(path, bytes)| (path.clone(), bytes.clone())));
         n.disk = n.disk.with_files(files);
         n.promises = Promises::default();
+        n.ground = Ground::default();
         self.world.note(Some(node), || {
             let what = if image.0.is_empty() { "is wiped" } else { "is replaced from a backup" };
             What::fault("restored", format!("{part:?} {what}").to_lowercase())

@@ -1,0 +1,131 @@
+//! Ground truth about one member: what its log has confirmed as durable, batch by batch, and what
+//! the member said of it. Built from what goes to the log and comes back from it, never from what
+//! the core believes.
+
+use crate::shadow::Shadow;
+use holdfast_consensus::io::Persist;
+use holdfast_consensus::{HardState, Index, LogId, Recovered, Term};
+use std::collections::BTreeMap;
+
+/// What one member durably holds.
+#[derive(Clone, Debug, Default)]
+pub struct Ground {
+    log: Shadow,
+    hard: HardState,
+    /// The batches of the job that is out.
+    writing: Vec<Persist>,
+    /// Highest entry acknowledged to the leader of a term, in any life.
+    acknowledged: BTreeMap<Term, LogId>,
+    /// The term that it leads, as its last change of role said.
+    pub leads: Option<Term>,
+}
+
+impl Ground {
+    /// A process begins with what recovery proved (R12: all of it is durable then), or the log was
+    /// opened again or put behind a snapshot.
+    pub fn proved(&mut self, recovered: &Recovered) {
+        self.log = Shadow::of(recovered);
+        self.hard = recovered.hard;
+        self.writing.clear();
+    }
+
+    /// Batches go to the log.
+    pub fn writes(&mut self, batches: &[Persist]) {
+        self.writing = batches.to_vec();
+    }
+
+    /// The log has made them durable.
+    pub fn written(&mut self) {
+        for batch in std::mem::take(&mut self.writing) {
+            if let Some(from) = batch.truncate_from {
+                self.log.truncate(from);
+            }
+            for entry in &batch.append {
+                self.log.push(entry.id);
+            }
+            self.hard = batch.hard.unwrap_or(self.hard);
+        }
+    }
+
+    /// The log could not: nothing of it counts.
+    pub fn not_written(&mut self) {
+        self.writing.clear();
+    }
+
+    /// An acknowledgement to the leader of a term leaves.
+    pub fn acknowledges(&mut self, term: Term, durable: LogId) {
+        let highest = self.acknowledged.entry(term).or_default();
+        *highest = (*highest).max(durable);
+    }
+
+    /// The highest entry that it ever acknowledged to the leader of a term.
+    #[must_use]
+    pub fn acknowledged(&self, term: Term) -> LogId {
+        self.acknowledged.get(&term).copied().unwrap_or_default()
+    }
+
+    /// True if it durably holds this entry, or a snapshot of what was committed beyond it.
+    #[must_use]
+    pub fn holds(&self, id: LogId) -> bool {
+        id.index < self.log.base().index || self.log.at(id.index) == Some(id)
+    }
+
+    /// Its durable hard state.
+    #[must_use]
+    pub const fn hard(&self) -> HardState {
+        self.hard
+    }
+
+    /// Its last durable entry.
+    #[must_use]
+    pub fn last(&self) -> LogId {
+        self.log.last()
+    }
+
+    /// Last index that a snapshot stands for.
+    #[must_use]
+    pub const fn base(&self) -> Index {
+        self.log.base().index
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use holdfast_consensus::{Body, Entries, Entry, MemberId, Seq};
+
+    /// A batch of blank entries and a hard state.
+    pub(in crate::check) fn batch(cut: Option<u64>, ids: &[(u64, u64)], term: u64) -> Persist {
+        let entry = |(term, index): &(u64, u64)| Entry {
+            id: LogId::new(*term, *index),
+            time: 0,
+            body: Body::Blank,
+        };
+        Persist {
+            seq: Seq(1),
+            truncate_from: cut.map(Index),
+            append: Entries::new(ids.iter().map(entry).collect()).expect("ordered"),
+            hard: Some(HardState { term: Term(term), voted_for: Some(MemberId(term)) }),
+        }
+    }
+
+    #[test]
+    fn only_what_the_log_confirmed_counts() {
+        let mut ground = Ground::default();
+        ground.writes(&[batch(None, &[(1, 1), (1, 2)], 1)]);
+        assert!(!ground.holds(LogId::new(1, 1)), "not yet");
+        ground.written();
+        assert!(ground.holds(LogId::new(1, 2)) && ground.hard().term == Term(1));
+        ground.writes(&[batch(Some(2), &[(2, 2)], 2)]);
+        ground.not_written();
+        ground.written();
+        assert!(ground.holds(LogId::new(1, 2)), "a failed write changes nothing");
+        ground.writes(&[batch(Some(2), &[(2, 2)], 2)]);
+        ground.written();
+        assert!(!ground.holds(LogId::new(1, 2)) && ground.holds(LogId::new(2, 2)));
+        ground.acknowledges(Term(2), LogId::new(2, 2));
+        ground.acknowledges(Term(2), LogId::new(1, 1));
+        assert_eq!(ground.acknowledged(Term(2)), LogId::new(2, 2));
+        assert_eq!(ground.acknowledged(Term(1)), LogId::default());
+    }
+}
