@@ -43,6 +43,32 @@ pub enum Fault {
     Cut,
     /// Leadership was handed over on request.
     Transfer,
+    /// Most of what went one way of a link was lost for a while.
+    LossyLink,
+    /// A link took its time for every byte for a while.
+    SlowLink,
+    /// Nothing arrived one way of a link for a while, and then everything.
+    Dammed,
+    /// Two groups heard each other through one node only.
+    Bridge,
+    /// A message of long ago arrived once more.
+    Replayed,
+    /// One lane was slow for a while.
+    LaneStalled,
+    /// One job took very long.
+    Hung,
+    /// One lane stood still for a while.
+    LanePaused,
+    /// A process died soon after each of several starts.
+    RestartLoop,
+    /// A read of a store or snapshot was to fail.
+    ReadFailed,
+    /// A clock changed its rate.
+    ClockRate,
+    /// A clock jumped forward.
+    ClockJump,
+    /// A leader stood still until another led.
+    StaleLeader,
 }
 
 impl Fault {
@@ -69,12 +95,25 @@ impl Fault {
             Self::Reordered => "reordered",
             Self::Cut => "cut",
             Self::Transfer => "transfer",
+            Self::LossyLink => "lossy_link",
+            Self::SlowLink => "slow_link",
+            Self::Dammed => "dammed",
+            Self::Bridge => "bridge",
+            Self::Replayed => "replayed",
+            Self::LaneStalled => "lane_stalled",
+            Self::Hung => "hung",
+            Self::LanePaused => "lane_paused",
+            Self::RestartLoop => "restart_loop",
+            Self::ReadFailed => "read_failed",
+            Self::ClockRate => "clock_rate",
+            Self::ClockJump => "clock_jump",
+            Self::StaleLeader => "stale_leader",
         }
     }
 }
 
 /// Every fault, in the order of reports.
-pub const ALL: [Fault; 19] = [
+pub const ALL: [Fault; 32] = [
     Fault::Crash,
     Fault::Kill,
     Fault::EffectBoundary,
@@ -94,6 +133,19 @@ pub const ALL: [Fault; 19] = [
     Fault::Reordered,
     Fault::Cut,
     Fault::Transfer,
+    Fault::LossyLink,
+    Fault::SlowLink,
+    Fault::Dammed,
+    Fault::Bridge,
+    Fault::Replayed,
+    Fault::LaneStalled,
+    Fault::Hung,
+    Fault::LanePaused,
+    Fault::RestartLoop,
+    Fault::ReadFailed,
+    Fault::ClockRate,
+    Fault::ClockJump,
+    Fault::StaleLeader,
 ];
 
 /// How often each fault was injected.

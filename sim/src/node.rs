@@ -28,7 +28,10 @@ pub type TheReplica = Replica<TheLog, TheMachine>;
 /// A clock that starts somewhere and is a little fast or slow, but never goes back.
 #[derive(Copy, Clone, Debug)]
 pub struct Clock {
+    /// What it showed at `since`.
     offset: Micros,
+    /// The true time at which its rate was set.
+    since: Micros,
     /// Millionths by which it runs fast (or slow, if negative).
     drift: i64,
 }
@@ -37,12 +40,23 @@ impl Clock {
     /// A clock that shows `offset` at time zero.
     #[must_use]
     pub const fn new(offset: Micros, drift: i64) -> Self {
-        Self { offset, drift }
+        Self { offset, since: 0, drift }
+    }
+
+    /// It runs at another rate from this true time on.
+    pub fn set_rate(&mut self, now: Micros, drift: i64) {
+        *self = Self { offset: self.show(now), since: now, drift };
+    }
+
+    /// It moves forward at once.
+    pub const fn jump(&mut self, by: Micros) {
+        self.offset += by;
     }
 
     /// What it shows at a true time.
     #[must_use]
     pub fn show(&self, now: Micros) -> Micros {
+        let now = now.saturating_sub(self.since);
         // In 64 bits as far as they go: this is asked several times in every step.
         let narrow = i64::try_from(now).ok().and_then(|now| now.checked_mul(self.drift));
         let gain = match narrow {
@@ -119,6 +133,12 @@ pub struct Node {
     pub kept_down: bool,
     /// The disk is slow until then.
     pub stalled_until: Micros,
+    /// One lane of it is, until then.
+    pub lane_stalled: Option<(Lane, Micros)>,
+    /// The next job takes so much longer.
+    pub hang: Option<Micros>,
+    /// It dies soon after each of so many further starts.
+    pub loops: u64,
     /// Crash after this many more effects, and how.
     pub effect_plan: Option<(u64, bool)>,
     /// Crash when the fuse of the disk has blown, and how.
@@ -169,6 +189,9 @@ impl Node {
             stuck: BTreeSet::new(),
             kept_down: false,
             stalled_until: 0,
+            lane_stalled: None,
+            hang: None,
+            loops: 0,
             effect_plan: None,
             fuse_plan: None,
             failures: (0, 0),
@@ -333,5 +356,18 @@ mod tests {
             }
             assert_eq!(clock.when(10, 1000), 1000, "already passed");
         }
+    }
+
+    #[test]
+    fn a_clock_that_changes_its_rate_or_jumps_never_goes_back() {
+        let mut clock = Clock::new(500, 20_000);
+        assert_eq!(clock.show(1_000_000), 1_020_500);
+        clock.set_rate(1_000_000, -20_000);
+        assert_eq!(clock.show(1_000_000), 1_020_500, "no step");
+        assert_eq!(clock.show(2_000_000), 2_000_500);
+        clock.jump(7);
+        assert_eq!(clock.show(2_000_000), 2_000_507);
+        let at = clock.when(3_000_000, 2_000_000);
+        assert!(clock.show(at) >= 3_000_000 && clock.show(at - 3) <= 3_000_000);
     }
 }

@@ -88,6 +88,44 @@ faults! {
     Full = "full",
     /// Leadership is handed to somebody.
     Transfer = "transfer",
+    /// Most of what goes one way of a link is lost.
+    LossyLink = "lossy-link",
+    /// A link takes its time for every byte.
+    SlowLink = "slow-link",
+    /// Nothing arrives one way of a link for a while, and then everything at once.
+    Dam = "dam",
+    /// Two groups hear each other through one node only.
+    Bridge = "bridge",
+    /// Messages of long ago arrive once more.
+    Replay = "replay",
+    /// One lane of a process is slow for a while.
+    StallLane = "stall-lane",
+    /// One job takes very long.
+    Hang = "hang",
+    /// One lane of a process stands still for a while.
+    PauseLane = "pause-lane",
+    /// A process is killed while it stands still.
+    KillPaused = "kill-paused",
+    /// A process dies soon after each of its next starts.
+    RestartLoop = "restart-loop",
+    /// A read of the store or of a snapshot fails.
+    ReadFailure = "read-failure",
+    /// A clock runs at another rate from now on.
+    ClockRate = "clock-rate",
+    /// A clock jumps forward.
+    ClockJump = "clock-jump",
+    /// The leader stands still until another leads.
+    StaleLeader = "stale-leader",
+    /// The disk of the leader is full for a while.
+    FullLeader = "full-leader",
+    /// The disks of a majority are full for a while.
+    FullMajority = "full-majority",
+    /// Every disk but the leader's is full, and the leader stands still.
+    FullVote = "full-vote",
+    /// A disk is full while a snapshot is written to it.
+    FullSnapshot = "full-snapshot",
+    /// A disk is full when its process starts.
+    FullRestart = "full-restart",
 }
 
 /// What the clients of a run do.
@@ -301,6 +339,37 @@ impl Setup {
         }
     }
 
+    /// In three of eight runs the faults crowd on one weak place: snapshots and their install, a
+    /// leader that does not know it is none, or a full disk.
+    fn draw_focus(&mut self, choices: &mut Choices) {
+        use FaultKind as Kind;
+        let (times, crowd): (usize, &[Kind]) =
+            match choices.choose("focus", (0, 3), &[0, 0, 0, 0, 0, 1, 2, 3]) {
+                1 => {
+                    self.snapshot_entries = choices.between("focus-entries", 6, 24);
+                    self.kept_entries = 0;
+                    let crowd =
+                        &[Kind::Isolate, Kind::KillPaused, Kind::SlowLink, Kind::FullSnapshot];
+                    (3, crowd)
+                }
+                2 => (5, &[Kind::StaleLeader, Kind::PauseLane, Kind::CutOneWay, Kind::Replay]),
+                3 => (
+                    3,
+                    &[
+                        Kind::FullLeader,
+                        Kind::FullMajority,
+                        Kind::FullVote,
+                        Kind::FullSnapshot,
+                        Kind::FullRestart,
+                    ],
+                ),
+                _ => return,
+            };
+        for _ in 0..times {
+            self.faults.extend(crowd);
+        }
+    }
+
     /// Each fault is in with a chance of `each` thousandths, and then with its own strength.
     fn draw_faults(&mut self, choices: &mut Choices, each: u64) {
         for fault in FAULTS {
@@ -309,6 +378,7 @@ impl Setup {
                 self.faults.extend((0..strength).map(|_| *fault));
             }
         }
+        self.draw_focus(choices);
         let mut on = |name, high| match choices.chance(name, each) {
             true => choices.between(name, 1, high),
             false => 0,

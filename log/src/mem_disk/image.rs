@@ -1,6 +1,7 @@
 //! The bytes and names of a disk, what of them is durable, and what is pending.
 
 use super::names::{self, NameOp};
+use super::rot::Lie;
 use super::{DiskCounts, Op, OpCounts, SECTOR};
 use crate::disk::Mode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,6 +128,7 @@ pub(super) struct Image {
     pub(super) budget: Option<u64>,
     pub(super) used: u64,
     pub(super) planned: Vec<(Op, String)>,
+    pub(super) lies: Vec<(Lie, String)>,
     pub(super) counts: DiskCounts,
     pub(super) hash: u64,
 }
@@ -226,6 +228,7 @@ impl Image {
         self.locks.clear();
         self.fuse = None;
         self.planned.clear();
+        self.lies.clear();
         for file in self.inodes.values_mut() {
             file.open = 0;
         }
@@ -255,24 +258,38 @@ impl Image {
         if self.fuse == Some(0) { Err(broken("the disk is gone")) } else { Ok(()) }
     }
 
+    /// Fails if this operation is planned to.
+    fn planned(&mut self, op: Op, path: impl Fn(&Self) -> String) -> io::Result<()> {
+        if self.planned.is_empty() {
+            return Ok(());
+        }
+        let path = path(self);
+        let hit = self.planned.iter().position(|(o, part)| *o == op && path.contains(part));
+        let Some(hit) = hit else { return Ok(()) };
+        self.planned.remove(hit);
+        self.counts.failed += 1;
+        self.hash = mix(self.hash, 0xfa11);
+        Err(broken(&format!("planned failure of {op:?} on {path}")))
+    }
+
     /// Gate of every mutating operation: fuse, planned failures, count.
     fn mutate(&mut self, op: Op, path: impl Fn(&Self) -> String, hash: u64) -> io::Result<()> {
         self.alive()?;
-        if !self.planned.is_empty() {
-            let path = path(self);
-            let hit = self.planned.iter().position(|(o, part)| *o == op && path.contains(part));
-            if let Some(hit) = hit {
-                self.planned.remove(hit);
-                self.counts.failed += 1;
-                self.hash = mix(self.hash, 0xfa11);
-                return Err(broken(&format!("planned failure of {op:?} on {path}")));
-            }
-        }
+        self.planned(op, path)?;
         if let Some(left) = &mut self.fuse {
             *left -= 1;
         }
         self.counts.mutations += 1;
         self.hash = mix(mix(self.hash, op as u64 + 1), hash);
+        Ok(())
+    }
+
+    /// Room for a name.
+    fn room(&mut self) -> io::Result<()> {
+        if self.budget.is_some_and(|budget| self.used + SECTOR as u64 > budget) {
+            self.counts.full += 1;
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "no space left on device"));
+        }
         Ok(())
     }
 
@@ -291,7 +308,7 @@ impl Image {
         if exists { Ok(()) } else { Err(not_found(dir)) }
     }
 
-    fn file_at(&self, path: &str) -> io::Result<Ino> {
+    pub(super) fn file_at(&self, path: &str) -> io::Result<Ino> {
         match self.names.get(path) {
             Some(Node::File(ino)) => Ok(*ino),
             Some(Node::Dir) => Err(io::Error::new(io::ErrorKind::IsADirectory, path.to_owned())),
@@ -309,7 +326,7 @@ impl Image {
         self.inodes.get(&ino).ok_or_else(|| broken("the disk is gone"))
     }
 
-    fn get_mut(&mut self, ino: Ino) -> io::Result<&mut File> {
+    pub(super) fn get_mut(&mut self, ino: Ino) -> io::Result<&mut File> {
         self.inodes.get_mut(&ino).ok_or_else(|| broken("the disk is gone"))
     }
 
@@ -331,7 +348,7 @@ impl Image {
 
     fn create(&mut self, path: &str) -> io::Result<Ino> {
         self.check_dir(parent(path))?;
-        self.grow(0, 0)?;
+        self.room()?;
         self.mutate(Op::Create, |_| path.to_owned(), hash_path(path))?;
         let ino = self.new_file(path);
         self.names.insert(path.to_owned(), Node::File(ino));
@@ -380,6 +397,7 @@ impl Image {
         if self.names.get(to) == Some(&Node::Dir) {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, to.to_owned()));
         }
+        self.room()?;
         self.mutate(Op::Rename, |_| from.to_owned(), mix(hash_path(from), hash_path(to)))?;
         if from == to {
             return Ok(());
@@ -400,6 +418,7 @@ impl Image {
         if self.names.contains_key(to) {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, to.to_owned()));
         }
+        self.room()?;
         self.mutate(Op::Rename, |_| from.to_owned(), mix(hash_path(from), hash_path(to)))?;
         names::move_names(&mut self.names, from, to);
         self.pending.push(NameOp::Move(from.to_owned(), to.to_owned()));
@@ -450,6 +469,7 @@ impl Image {
             None => {}
         }
         self.check_dir(parent(path))?;
+        self.room()?;
         self.mutate(Op::Create, |_| path.to_owned(), hash_path(path))?;
         self.names.insert(path.to_owned(), Node::Dir);
         self.pending.push(NameOp::Create(path.to_owned(), Node::Dir));
@@ -510,6 +530,7 @@ impl Image {
 
     pub(super) fn read(&mut self, ino: Ino, offset: u64, len: usize) -> io::Result<&[u8]> {
         self.alive()?;
+        self.planned(Op::Read, |image| image.path_of(ino))?;
         let store = self.get(ino)?.store;
         let counts = self.counts_of(store);
         counts.reads += 1;
@@ -540,7 +561,26 @@ impl Image {
         let counts = self.counts_of(store);
         counts.writes += 1;
         counts.bytes_written += data.len() as u64;
+        let (first, last) = (start.min(len) / SECTOR, (end - 1) / SECTOR);
+        match self.take_lie(ino) {
+            None => self.put(ino, start, data),
+            Some(Lie::Lost) => {
+                self.put(ino, start, data)?;
+                self.forget_sectors(ino, first, last)
+            }
+            Some(Lie::At(offset)) => {
+                let file = self.get_mut(ino)?;
+                let other = usize::try_from(offset).unwrap_or(usize::MAX).min(file.now.len());
+                let data = &data[..data.len().min(file.now.len() - other)];
+                if data.is_empty() { Ok(()) } else { self.put(ino, other, data) }
+            }
+        }
+    }
+
+    /// Bytes come to their place in a file, unsynced.
+    fn put(&mut self, ino: Ino, start: usize, data: &[u8]) -> io::Result<()> {
         let file = self.get_mut(ino)?;
+        let (len, end) = (file.now.len(), start + data.len());
         file.touch(start.min(len) / SECTOR, (end - 1) / SECTOR);
         if start >= len {
             file.now.resize(start, 0);

@@ -17,10 +17,11 @@
 //!   failed sync the bytes still read back, a later sync reports success without writing them, and
 //!   a power loss may lose them; only writing them again helps.
 //! - **Full disk** ([`MemDisk::set_budget`]): what would take the sum of file lengths over the
-//!   budget reports `StorageFull`.
+//!   budget reports `StorageFull`; with less than a sector left so does whatever needs room for a
+//!   name: a creation, a directory, a rename. Space comes back with the budget.
 //!
 //! # What is never injected
-//! Damage to bytes that a successful sync covered, garbage in a sector that held durable bytes
+//! Damage to bytes that a successful sync covered (it can be asked for by name, see `rot`), garbage in a sector that held durable bytes
 //! (drives promise that an interrupted write changes no byte outside its range), a directory that
 //! loses an entry nobody touched. A cluster must survive everything above without losing an
 //! acknowledged write, because POSIX promises no more than this: content after `fdatasync`, names
@@ -31,6 +32,7 @@ mod crash;
 mod dir_tests;
 mod image;
 mod names;
+mod rot;
 #[cfg(test)]
 mod tests;
 
@@ -70,6 +72,8 @@ pub enum Op {
     SyncDir,
     /// A removal of a directory.
     RemoveDir,
+    /// A positioned read.
+    Read,
 }
 
 /// Operations on one class of files.

@@ -199,7 +199,9 @@ impl World {
         let give_up = self.now + patience + 4_000_000;
         self.queue.push(give_up, Event::GiveUp { client, ticket });
         if self.nodes[node].paused {
-            // The kernel accepts the connection; nobody ever answers on it.
+            // The kernel accepts the connection; it is read once the process goes on.
+            let life = self.nodes[node].life;
+            self.held[node].push(Event::Call { node, life, ticket, call, patience });
             return Ok(());
         }
         let deadline = self.nodes[node].clock.show(self.now) + patience;
@@ -207,6 +209,33 @@ impl World {
             work.deadline = deadline;
         }
         self.note_call(node, Some(client), ticket, &call);
+        self.step(node, ReplicaInput::Call { ticket, call, deadline })
+    }
+
+    /// A process that stood still reads a call that was made to it meanwhile.
+    pub(super) fn late_call(
+        &mut self,
+        node: usize,
+        life: u64,
+        ticket: Ticket,
+        call: Call,
+        patience: Micros,
+    ) -> Verdict {
+        if !self.lives(node, life) {
+            return Ok(());
+        }
+        if self.nodes[node].paused {
+            self.held[node].push(Event::Call { node, life, ticket, call, patience });
+            return Ok(());
+        }
+        let deadline = self.nodes[node].clock.show(self.now) + patience;
+        let caller = self.clients.all.iter().position(|c| c.ticket.is_some_and(|t| t.0 == ticket));
+        if let Some(caller) = caller
+            && let Some(work) = &mut self.clients.all[caller].work
+        {
+            work.deadline = deadline;
+        }
+        self.note_call(node, caller, ticket, &call);
         self.step(node, ReplicaInput::Call { ticket, call, deadline })
     }
 

@@ -69,7 +69,7 @@ impl World {
         true
     }
 
-    fn plan_wake(&mut self, node: usize) {
+    pub(super) fn plan_wake(&mut self, node: usize) {
         let now = self.now;
         let n = &mut self.nodes[node];
         let Some(deadline) = n.process().and_then(|p| p.replica.next_deadline()) else {
@@ -135,7 +135,7 @@ impl World {
         }
         let (lane, kind) = (job.lane(), job.kind());
         self.note_job(node, lane, kind, true);
-        let at = self.now + self.latency(node, kind);
+        let at = self.now + self.latency(node, lane, kind);
         let n = &mut self.nodes[node];
         let (life, name) = (n.life, n.name.clone());
         let Some(process) = n.process_mut() else { return Ok(()) };

@@ -6,9 +6,12 @@
 
 mod broker;
 mod clients;
+mod clocks;
 mod connect;
 mod effects;
 mod finish;
+mod focus;
+mod links;
 mod liveness;
 mod nemesis;
 mod network;
@@ -31,7 +34,7 @@ use crate::queue::Queue;
 use crate::trace::{self, Recording, Trace};
 use clients::Clients;
 pub use finish::ELECTION;
-use holdfast_consensus::job::Lane;
+use holdfast_consensus::job::{Call, Lane};
 use holdfast_consensus::message::Message;
 use holdfast_consensus::{Index, MemberId, Micros, Ticket};
 use holdfast_log::mem_disk::DiskCounts;
@@ -57,6 +60,9 @@ enum Event {
     Resume { node: usize, life: u64, pause: u64 },
     Nemesis { slot: u64 },
     Strike { slot: u64, kind: FaultKind },
+    Crash { node: usize, life: u64, power: bool },
+    Free { node: usize, life: u64, lane: Lane },
+    Call { node: usize, life: u64, ticket: Ticket, call: Call, patience: Micros },
     Uncut { cut: u64 },
     Space { node: usize },
     Look,
@@ -180,7 +186,8 @@ impl World {
             .map(|(n, name)| Node::new(name.clone(), draw_clock(&mut choices, &setup, n)))
             .collect();
         let clients = Clients::new(&setup);
-        let network = Network::new(setup.nodes);
+        let mut network = Network::new(setup.nodes);
+        network.remembers = setup.faults.contains(&FaultKind::Replay);
         Self {
             now: 0,
             queue: Queue::default(),
@@ -346,6 +353,21 @@ impl World {
                 Ok(())
             }
             Event::Strike { slot, kind } => self.strike(slot, kind),
+            Event::Crash { node, life, power } => {
+                if self.lives(node, life) {
+                    self.crash(node, power);
+                }
+                Ok(())
+            }
+            Event::Free { node, life, lane } => {
+                if self.nodes[node].life == life && self.nodes[node].stuck.remove(&lane) {
+                    self.release(node);
+                }
+                Ok(())
+            }
+            Event::Call { node, life, ticket, call, patience } => {
+                self.late_call(node, life, ticket, call, patience)
+            }
             Event::Uncut { cut } => {
                 self.uncut(cut);
                 Ok(())

@@ -82,16 +82,16 @@ impl World {
                 }
             }
             FaultKind::Pause if running => {
-                self.faults.count(Fault::Paused);
                 let span = self.choices.wait(PROCESS, 400_000);
-                self.pause(node);
-                let (life, pause) = (self.nodes[node].life, self.nodes[node].pause);
-                self.queue.push(self.now + span, Event::Resume { node, life, pause });
+                self.pause_for(node, span);
             }
             FaultKind::Transfer => return self.transfer(node),
-            FaultKind::CutOneWay | FaultKind::CutLink | FaultKind::Isolate | FaultKind::Split => {
-                self.cut(kind, node)
-            }
+            FaultKind::CutOneWay
+            | FaultKind::CutLink
+            | FaultKind::Isolate
+            | FaultKind::Split
+            | FaultKind::Bridge => self.cut(kind, node),
+            _ if self.aimed(kind, node, power) => {}
             _ => self.disk_fault(kind, node, running),
         }
         Ok(())
@@ -122,6 +122,14 @@ impl World {
                     What::fault("store-failure", format!("the next {op:?} of {path} fails"))
                 });
             }
+            FaultKind::ReadFailure if running => {
+                self.faults.count(Fault::ReadFailed);
+                let path = ["store/", "snap/"][self.choices.pick(Stream::Disk, 2)];
+                self.nodes[node].disk.fail_next(Op::Read, path);
+                self.note(Some(node), || {
+                    What::fault("read-failure", format!("the next read of {path} fails"))
+                });
+            }
             FaultKind::Full if running => {
                 self.faults.count(Fault::DiskFull);
                 let disk = &self.nodes[node].disk;
@@ -147,6 +155,7 @@ impl World {
         let links: Vec<(usize, usize)> = match kind {
             FaultKind::CutOneWay => vec![(node, other)],
             FaultKind::CutLink => both(node, other).into(),
+            FaultKind::Bridge => self.bridge(node),
             FaultKind::Isolate => {
                 (0..all).filter(|n| *n != node).flat_map(|n| both(n, node)).collect()
             }
@@ -199,6 +208,7 @@ impl World {
     /// Ends every fault: what is down starts, what is cut or paused goes on.
     pub(super) fn heal(&mut self) {
         self.phase = Phase::Healed;
+        self.network.free_all();
         let cuts: Vec<u64> = self.cuts.keys().copied().collect();
         for cut in cuts {
             self.uncut(cut);
@@ -211,6 +221,9 @@ impl World {
             let n = &mut self.nodes[node];
             n.effect_plan = None;
             n.stalled_until = 0;
+            n.lane_stalled = None;
+            n.hang = None;
+            n.loops = 0;
             n.disk.clear_failures();
             n.disk.set_budget(None);
             if n.fuse_plan.take().is_some() {

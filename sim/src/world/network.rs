@@ -1,12 +1,13 @@
 //! The network.
 //!
-//! Injected: delay, loss, duplication, overtaking, cuts in one or both directions, groups that
-//! cannot reach each other. Never injected: a changed message (the frame's checksum is below this
+//! Injected: delay, loss, duplication, overtaking (now and then by seconds), cuts in one or both
+//! directions, groups that cannot reach each other, and what `links` says. Never injected: a changed message (the frame's checksum is below this
 //! model), a message from an earlier connection to another process of the receiver, and a second
 //! copy of a forwarded call (a connection delivers a call once; retries are the client's, under
 //! its session). A cluster must survive it because Raft assumes no more of a network than that
 //! messages arrive sometimes.
 
+use super::links::Way;
 use super::{Event, World};
 use crate::check::{Verdict, Violation};
 use crate::choices::{Actor, Stream};
@@ -27,6 +28,10 @@ pub(super) struct Network {
     connected: Vec<Vec<bool>>,
     /// When the last message of a lane arrives, so that none is overtaken without a fault.
     last: BTreeMap<(usize, usize, SendLane), Micros>,
+    /// What each direction suffers.
+    ways: Vec<Vec<Way>>,
+    /// True in runs that replay old messages.
+    pub(super) remembers: bool,
 }
 
 impl Network {
@@ -35,7 +40,18 @@ impl Network {
             cuts: vec![vec![0; nodes]; nodes],
             connected: vec![vec![false; nodes]; nodes],
             last: BTreeMap::new(),
+            ways: vec![vec![Way::default(); nodes]; nodes],
+            remembers: false,
         }
+    }
+
+    pub(super) fn way(&mut self, from: usize, to: usize) -> &mut Way {
+        &mut self.ways[from][to]
+    }
+
+    /// What the links suffer is over.
+    pub(super) fn free_all(&mut self) {
+        self.ways.iter_mut().flatten().for_each(Way::free);
     }
 
     pub(super) fn is_cut(&self, from: usize, to: usize) -> bool {
@@ -104,7 +120,8 @@ impl World {
         lane: SendLane,
     ) -> Verdict {
         let faulty = self.phase == super::Phase::Active;
-        if faulty && self.choices.chance("lost", self.setup.loss) {
+        let loss = self.network.way(from, target).loss(self.now, self.setup.loss);
+        if faulty && self.choices.chance("lost", loss) {
             self.faults.count(Fault::Dropped);
             self.note_sent(from, target, &message, Fate::Dropped);
             return Ok(());
@@ -121,6 +138,7 @@ impl World {
         } else {
             message
         };
+        self.remember(from, target, &message);
         let once = matches!(message, Message::Forward { .. });
         if faulty && !once && self.choices.chance("twice", self.setup.duplicate) {
             self.faults.count(Fault::Duplicated);
@@ -134,8 +152,10 @@ impl World {
         if faulty && self.choices.chance("held", self.setup.reorder) {
             self.faults.count(Fault::Reordered);
             at += self.choices.between("held-for", 1, self.setup.held);
+            at += self.far_behind();
             fate = Fate::Held;
         } else {
+            at = self.network.way(from, target).carries(self.now, at, bytes.len());
             let last = self.network.last.entry((from, target, lane)).or_default();
             at = at.max(*last);
             *last = at;
@@ -144,7 +164,20 @@ impl World {
         Ok(())
     }
 
-    fn arrive(&mut self, at: Micros, from: usize, to: usize, fate: Fate, message: Message) {
+    /// One in thirty of those that are overtaken is so for seconds: there is no bound.
+    fn far_behind(&mut self) -> Micros {
+        let far = self.choices.chance("far-behind", 33);
+        if far { self.choices.wait("far-behind-for", 3_000_000) } else { 0 }
+    }
+
+    pub(super) fn arrive(
+        &mut self,
+        at: Micros,
+        from: usize,
+        to: usize,
+        fate: Fate,
+        message: Message,
+    ) {
         let copy = self.note_sent(from, to, &message, fate);
         let (life, from) = (self.nodes[to].life, self.nodes[from].member);
         self.queue.push(at, Event::Deliver { to, life, from, copy, message: Box::new(message) });

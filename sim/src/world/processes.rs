@@ -203,6 +203,12 @@ impl World {
             let what = format!("runs: {}, last {last}, applied {}", hard.term, applied.last);
             What::life("runs", what)
         });
+        if self.phase == Phase::Active && self.nodes[node].loops > 0 {
+            self.nodes[node].loops -= 1;
+            let left = self.choices.between("loop-effects", 0, 25);
+            let power = self.choices.chance("loop-power", 500);
+            self.nodes[node].effect_plan = Some((left, power));
+        }
         self.dial_all(node);
         self.open_broker(node)?;
         self.step(node, ReplicaInput::Wake)
@@ -252,6 +258,7 @@ impl World {
         n.fuse_plan = None;
         n.paused = false;
         n.stuck.clear();
+        n.hang = None;
         let (life, kept_down) = (n.life, n.kept_down);
         self.held[node].clear();
         self.note_crash(node, power, &before);
@@ -274,7 +281,11 @@ impl World {
         if kept_down {
             return;
         }
-        let mean = if self.phase == Phase::Active { 600_000 } else { 20_000 };
+        let mean = match self.phase {
+            Phase::Active if self.nodes[node].loops > 0 => 30_000,
+            Phase::Active => 600_000,
+            _ => 20_000,
+        };
         let down = self.choices.wait("down", mean);
         self.queue.push(self.now + down, Event::Start { node, life });
     }
@@ -327,7 +338,7 @@ impl World {
     }
 
     /// The latency of a job: nothing of it is visible before.
-    pub(super) fn latency(&mut self, node: usize, kind: &'static str) -> u64 {
+    pub(super) fn latency(&mut self, node: usize, lane: Lane, kind: &'static str) -> u64 {
         let (low, high) = match kind {
             "persist" | "watermark" | "reset" => (80, 1_500),
             "checkpoint" | "adopt" | "restore" | "reopen-log" | "reopen-store" => (300, 6_000),
@@ -337,7 +348,10 @@ impl World {
         let scale = self.setup.disk_latency;
         self.choices.enter(Stream::Job, Actor::Node(node), kind);
         let mut latency = self.choices.between("takes", low * scale / 100, high * scale / 100);
-        if self.nodes[node].stalled_until > self.now {
+        let n = &mut self.nodes[node];
+        let slow = n.lane_stalled.is_some_and(|(which, until)| which == lane && until > self.now);
+        latency += n.hang.take().unwrap_or(0);
+        if slow || n.stalled_until > self.now {
             latency += self.choices.wait("stalls", 80_000);
         }
         self.choices.leave();
