@@ -1,11 +1,11 @@
 //! Starts, crashes, pauses and jobs.
 //!
 //! Injected: power loss and kill -9 between two events, between two effects of one step, and, with
-//! a fuse, after any operation of the disk inside a job or a start; pauses of a whole process. The
-//! fuse is at zero before the replica and its stores are dropped, so that no tidy shutdown hides a
-//! crash. Never injected: a disk that is replaced, rolled back or damaged below its syncs (those
-//! members are for later rules). A cluster must survive it: Raft assumes that what was synced
-//! stays and nothing else.
+//! a fuse, after any operation of the disk inside a job or a start; pauses of a whole process or of
+//! one lane; what `focus` aims. The fuse is at zero before the replica and its stores are dropped,
+//! so that no tidy shutdown hides a crash. Never injected: a disk that is replaced, rolled back or
+//! damaged below its syncs (those members are for later rules). A cluster must survive it: Raft
+//! assumes that what was synced stays and nothing else.
 
 use super::noting::relief;
 use super::{Event, Phase, World, draw_clock};
