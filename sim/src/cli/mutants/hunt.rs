@@ -53,13 +53,21 @@ pub(super) fn hunt(
             all.extend(words.iter().cloned());
             once(program, &all, |object| {
                 let failed = object["failed"].as_array().ok_or("no list of failed seeds")?;
-                let first = failed.first();
-                let property = first.and_then(|f| f["property"].as_str()).unwrap_or("scenario");
-                let seeds = first.and_then(|f| f["seed"].as_u64()).map(|seed| seed + 1);
-                Ok(first.map(|_| (property.to_owned(), seeds)))
+                let first = failed.iter().min_by_key(|f| f["seed"].as_u64());
+                Ok(first.map(|f| (verdict_of(f), f["seed"].as_u64().map(|seed| seed + 1))))
             })
         }
     }
+}
+
+/// The property that a scenario's seed fails: lost records are the ledger's, the rest is named in
+/// its verdict (`FAILED property: evidence`).
+fn verdict_of(failed: &Value) -> String {
+    if failed["lost"].as_u64() > Some(0) {
+        return holdfast_sim::broker::ledger::PROPERTY.to_owned();
+    }
+    let words = failed["verdict"].as_str().and_then(|v| v.strip_prefix("FAILED "));
+    words.and_then(|w| w.split_once(": ")).map_or("unnamed", |(property, _)| property).to_owned()
 }
 
 /// A campaign in growing pieces, until a piece holds a seed that fails.
