@@ -20,6 +20,7 @@ pub const MARKS: &[&str] = &[
     "fetched-too-late",
     "forward-reply",
     "forwarded-again",
+    "handing-over-for-want-of-space",
     "malformed-append",
     "no-snapshot-to-offer",
     "not-for-the-core",
