@@ -3,7 +3,7 @@
 //!
 //! A scenario is told as a story and ends in a verdict: `LOST n`, by the ledger over the disk
 //! images of all nodes, or `KEPT`. How the brokers make sure is chosen with a
-//! [`Mode`](crate::broker::Mode): with the guard on nothing may be lost; with it off, the scenarios that
+//! [`Mode`]: with the guard on nothing may be lost; with it off, the scenarios that
 //! say so lose data.
 
 mod budget;
