@@ -33,37 +33,15 @@ pub use standing::{AppliedCaughtUp, CONTACT_MAX_AGE, Standing};
 use crate::view::View;
 use holdfast_consensus::message::Outcome;
 
-/// Which lines stand.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Lines {
-    local: bool,
-    leader: bool,
-}
-
-/// Judges claims. Holds no state: ask it from any thread.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Guard {
-    lines: Lines,
-}
-
-impl Default for Guard {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+/// Judges claims, always with both lines. Holds no state: ask it from any thread.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Guard;
 
 impl Guard {
-    /// The guard, with both lines.
+    /// The guard.
     #[must_use]
     pub const fn new() -> Self {
-        Self { lines: Lines { local: true, leader: true } }
-    }
-
-    /// A guard that lacks a line or both. For the simulator alone, which shows what each line is
-    /// for by losing data without it (DESIGN section 8); clippy forbids it in `net`.
-    #[must_use]
-    pub const fn weakened(local: bool, leader: bool) -> Self {
-        Self { lines: Lines { local, leader } }
+        Self
     }
 
     /// First line: proves the claim from what is held here, if that can be done.
@@ -71,17 +49,11 @@ impl Guard {
     /// # Errors
     /// [`Keep`]; [`Keep::needs_leader`] says that the second line may help.
     pub fn prove(&self, claim: Claim, view: &View, standing: &Standing) -> Result<Permit, Keep> {
-        match self.lines {
-            Lines { local: false, leader: false } => Ok(Permit::unguarded(claim)),
-            Lines { local: false, leader: true } => Err(Keep::AskLeader),
-            Lines { local: true, leader } => {
-                let (evidence, verdict) = local::first_line(&claim, view, standing)?;
-                if leader && !claim.is_monotone() {
-                    return Err(Keep::AskLeader);
-                }
-                Ok(Permit::proved(claim, &evidence, verdict))
-            }
+        let (evidence, verdict) = local::first_line(&claim, view, standing)?;
+        if claim.is_monotone() {
+            return Ok(Permit::proved(claim, &evidence, verdict));
         }
+        Err(Keep::AskLeader)
     }
 
     /// Second line: begins an inquiry. Its question goes to the leader
@@ -97,9 +69,7 @@ impl Guard {
         standing: &Standing,
         nonce: u64,
     ) -> Result<Inquiry, Keep> {
-        if self.lines.local {
-            local::may_ask(&claim, view, standing)?;
-        }
+        local::may_ask(&claim, view, standing)?;
         Inquiry::begin(claim, view, standing, nonce)
     }
 
@@ -115,9 +85,6 @@ impl Guard {
         standing: &Standing,
     ) -> Result<Permit, Keep> {
         let told = inquiry.told(outcome)?;
-        if !self.lines.local {
-            return Ok(Permit::told(inquiry, &told));
-        }
         let caught_up = inquiry.look_again(&told, view, standing)?;
         Ok(Permit::confirmed(inquiry, &told, &caught_up))
     }

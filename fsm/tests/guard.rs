@@ -404,25 +404,6 @@ fn a_leader_whose_store_was_not_walked_or_is_of_another_world_gives_no_definite_
     assert_eq!(verdict(&view, &question), None, "a closed store says nothing");
 }
 
-#[test]
-fn each_line_can_be_taken_away_in_the_simulator_and_what_is_left_is_weaker() {
-    let (machine, copy) = placed();
-    let live = || Claim::CopyGone(copy.clone());
-    let view = machine.view();
-    let off = Guard::weakened(false, false).prove(live(), &view, &standing(&view)).unwrap();
-    assert_eq!(off.proof(), &Proof::Unguarded, "the guard off lets everything go");
-    let leader = Guard::weakened(false, true);
-    assert_eq!(code(leader.prove(live(), &view, &standing(&view))), "ask-leader");
-    walk(&view);
-    let (stale, moved_copy) = moved(40, false);
-    let claim = || Claim::MovedAway { copy: moved_copy.clone(), length: 1 };
-    assert_eq!(code(asked(leader, claim(), &stale)), "permit");
-    let view = stale.view();
-    let local = Guard::weakened(true, false);
-    assert_eq!(code(local.prove(claim(), &view, &standing(&view))), "permit", "nobody was asked");
-    assert_eq!(Guard::default(), Guard::weakened(true, true));
-}
-
 /// A judgement by hand-made evidence: what an import or a strange store would show.
 #[test]
 fn only_the_tombstone_of_this_stamp_in_this_epoch_is_evidence() {

@@ -57,8 +57,23 @@ fn permit(claim: Claim, view: &View) -> Permit {
     Guard::new().prove(claim, view, &standing(view)).expect("proved")
 }
 
-fn unguarded(claim: Claim, view: &View) -> Permit {
-    Guard::weakened(false, false).prove(claim, view, &standing(view)).expect("unguarded")
+/// Proved by a state that went on to delete topic `a`: the state of [`placed`] is behind it, as one
+/// is that was restored.
+fn proved_later(copy: &CopyStamp) -> Permit {
+    let (machine, same, _, _) = deleted();
+    assert_eq!(same, *copy);
+    permit(Claim::CopyGone(same), &machine.view())
+}
+
+/// Leave to anchor the first attachment of [`attached`], asked for while it was in force.
+fn first_anchor(attachment: &Stamp) -> Permit {
+    let mut machine = fresh();
+    apply_one(&mut machine, None, &create("a"));
+    apply_one(&mut machine, None, &create("b"));
+    apply_one(&mut machine, None, &attach(("b", 2), ("a", 1), &[0; 3]));
+    walk(&machine.view());
+    let claim = Claim::Current { attachment: attachment.clone(), file: None };
+    confirmed(claim, &machine.view()).expect("confirmed")
 }
 
 /// The second line, with this very state as the leader's.
@@ -246,14 +261,14 @@ fn what_is_live_again_comes_back_from_the_trash() {
     let (mut machine, copy, disk, plane) = placed();
     walk(&machine.view());
     let view = machine.view();
-    plane.trash(unguarded(Claim::CopyGone(copy.clone()), &view), &view).expect("the guard is off");
+    plane.trash(proved_later(&copy), &view).expect("the state that proved it was ahead");
     assert!(matches!(plane.create(&copy), Err(PlaneError::InTrash(_))), "not made anew beside it");
     let kept = Guard::new().prove(Claim::CopyGone(copy.clone()), &view, &standing(&view));
     assert_eq!(kept.unwrap_err().code(), "live", "reaping proves again");
     let place = plane.put_back(&copy, &view).expect("put back");
     assert!(precious(&disk, &place.dir()) && plane.trashed().unwrap().is_empty());
     drop(plane.lease(&copy).unwrap().enter().expect("and is written again"));
-    plane.trash(unguarded(Claim::CopyGone(copy.clone()), &view), &view).expect("again");
+    plane.trash(proved_later(&copy), &view).expect("again");
     apply_one(&mut machine, None, &delete("a", None));
     assert!(plane.put_back(&copy, &view).is_err(), "what is gone stays in the trash");
 }
@@ -309,16 +324,8 @@ fn a_cursor_moves_forwards_under_its_own_attachment_and_is_replaced_only_with_a_
     let view = machine.view();
     let none = plane.advance_cursor(&copy, &child, &cursor(&old, &copy, 1));
     assert_eq!(none, Err(Keep::Changed), "there is nothing to advance");
-    let first = Claim::Current { attachment: old.clone(), file: None };
     plane
-        .replace_cursor(
-            unguarded(first, &view),
-            &view,
-            &copy,
-            &child,
-            None,
-            &cursor(&old, &copy, 5),
-        )
+        .replace_cursor(first_anchor(&old), &view, &copy, &child, None, &cursor(&old, &copy, 5))
         .expect("anchored");
     plane.advance_cursor(&copy, &child, &cursor(&old, &copy, 8)).expect("forwards");
     assert_eq!(plane.advance_cursor(&copy, &child, &cursor(&old, &copy, 7)), Err(Keep::Changed));
@@ -377,9 +384,8 @@ fn a_cursor_is_dropped_only_by_the_attachment_in_its_file() {
 fn a_cursor_that_cannot_be_read_is_not_absent() {
     let (machine, copy, disk, plane, [child, old, new]) = attached();
     let view = machine.view();
-    let anchor = Claim::Current { attachment: old.clone(), file: None };
     let to = cursor(&old, &copy, 5);
-    plane.replace_cursor(unguarded(anchor, &view), &view, &copy, &child, None, &to).unwrap();
+    plane.replace_cursor(first_anchor(&old), &view, &copy, &child, None, &to).unwrap();
     let path = disk.files().into_keys().find(|path| path.contains("cursor")).unwrap();
     disk.open(&path, Mode::Write).unwrap().write_at(16, b"rot").unwrap();
     assert!(matches!(plane.cursor(&copy, &child), Err(Keep::BadStamp(_))));
@@ -465,8 +471,7 @@ fn the_plane_works_on_a_real_disk() {
 fn no_permit_of_any_kind_is_used_when_the_state_cannot_be_read() {
     let (machine, copy, _disk, plane, [child, old, new]) = attached();
     let view = machine.view();
-    let anchor = Claim::Current { attachment: old.clone(), file: None };
-    let first = unguarded(anchor, &view);
+    let first = first_anchor(&old);
     plane.replace_cursor(first, &view, &copy, &child, None, &cursor(&old, &copy, 5)).unwrap();
     let seen = plane.cursor(&copy, &child).unwrap();
     let claim = Claim::Current { attachment: new.clone(), file: Some(old.clone()) };

@@ -6,7 +6,9 @@
 mod common;
 
 use common::*;
+use holdfast_consensus::message::{Confirmation, Outcome};
 use holdfast_consensus::traits::StateMachine;
+use holdfast_consensus::{MemberId, Term};
 use holdfast_fsm::guard::{Claim, Guard, Keep, Permit};
 use holdfast_fsm::plane::{Cursor, Place, Plane, PlaneError};
 use holdfast_fsm::records::{CopyStamp, Stamp, VolumeId};
@@ -52,11 +54,24 @@ impl Scene {
         Place::of(&self.copy)
     }
 
+    /// A permit by a state in which the claim holds: this one's past, this one, or its future.
     fn permit(&self, claim: Claim) -> Permit {
-        let view = self.view();
-        let standing = standing(&view);
-        // What the guard decides is not the matter here; most of the claims are true anyway.
-        Guard::weakened(false, false).prove(claim, &view, &standing).expect("unguarded")
+        let entries = match &claim {
+            Claim::Current { attachment, .. } if *attachment == self.old => 3,
+            Claim::Current { .. } => HISTORY,
+            _ => HISTORY + 1,
+        };
+        let machine = history(entries);
+        let view = machine.view();
+        if claim.is_monotone() {
+            return Guard::new().prove(claim, &view, &standing(&view)).expect("proved");
+        }
+        let inquiry = Guard::new().inquire(claim, &view, &standing(&view), 7).expect("asked");
+        let question = inquiry.question().encode().expect("encodes");
+        let (index, answer) = Machine::confirm(&view, &question).expect("answers");
+        let told = Confirmation { leader: MemberId(1), term: Term(1), index, answer };
+        let outcome = Outcome::Confirmed(told);
+        Guard::new().conclude(inquiry, &outcome, &view, &standing(&view)).expect("confirmed")
     }
 
     fn gone(&self) -> Permit {
@@ -68,19 +83,34 @@ impl Scene {
     }
 }
 
+/// Entries of the scene's history; one more deletes topic `a`.
+const HISTORY: usize = 6;
+
+/// A state after so many entries of the one history that all scenes share.
+fn history(entries: usize) -> Machine {
+    let mut machine = fresh();
+    let all = [
+        create("a"),
+        create("b"),
+        attach(("b", 2), ("a", 1), &[0; 3]),
+        detach("b", None),
+        attach(("b", 2), ("a", 1), &[9; 3]),
+        assign(part("a", 1, 0), 1),
+        delete("a", None),
+    ];
+    for command in &all[..entries] {
+        apply_one(&mut machine, None, command);
+    }
+    walk(&machine.view());
+    machine
+}
+
 /// Topic `a` placed here, `b` attached to it twice; a plane with the copy of `a`, a record in it,
 /// and the cursor of the older attachment at 8. All of it durable.
 fn scene() -> Scene {
-    let mut machine = fresh();
-    apply_one(&mut machine, None, &create("a"));
-    apply_one(&mut machine, None, &create("b"));
-    apply_one(&mut machine, None, &attach(("b", 2), ("a", 1), &[0; 3]));
-    let old = machine.view().link("b").expect("read").value.expect("link");
-    apply_one(&mut machine, None, &detach("b", None));
-    apply_one(&mut machine, None, &attach(("b", 2), ("a", 1), &[9; 3]));
+    let old = history(3).view().link("b").expect("read").value.expect("link");
+    let machine = history(HISTORY);
     let new = machine.view().link("b").expect("read").value.expect("link").stamp;
-    apply_one(&mut machine, None, &assign(part("a", 1, 0), 1));
-    walk(&machine.view());
     let row = machine.view().assignment("a", 0).expect("read").value.expect("placed");
     let copy = CopyStamp { volume: MINE, topic: row.topic, partition: 0, placed: row.stamp };
     let (child, old) = (old.child, old.stamp);

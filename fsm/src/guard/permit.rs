@@ -27,8 +27,6 @@ pub enum Proof {
         /// As of this index.
         index: Index,
     },
-    /// By a guard that lacks its lines: in the simulator only.
-    Unguarded,
 }
 
 impl std::fmt::Display for Proof {
@@ -40,7 +38,6 @@ impl std::fmt::Display for Proof {
             Self::Confirmed { verdict, leader, term, index } => {
                 write!(f, "leader {leader} of {term} at {index} says {verdict:?}")
             }
-            Self::Unguarded => f.write_str("nothing: the guard was off"),
         }
     }
 }
@@ -58,7 +55,7 @@ pub struct Permit {
     claim: Claim,
     proof: Proof,
     /// Cluster and state epoch of the state that proved it.
-    state: Option<(ClusterId, u64)>,
+    state: (ClusterId, u64),
     /// Generation of the store, if the claim could change back.
     generation: Option<u64>,
 }
@@ -67,22 +64,14 @@ impl Permit {
     pub(super) fn proved(claim: Claim, evidence: &Evidence, verdict: Verdict) -> Self {
         let generation = (!claim.is_monotone()).then_some(evidence.generation);
         let proof = Proof::Local { verdict, applied: evidence.applied };
-        Self { claim, proof, state: Some((evidence.cluster, evidence.state_epoch)), generation }
+        Self { claim, proof, state: (evidence.cluster, evidence.state_epoch), generation }
     }
 
     pub(super) fn confirmed(inquiry: Inquiry, told: &Told, caught_up: &AppliedCaughtUp) -> Self {
         debug_assert!(caught_up.applied() >= told.index);
-        let state = Some(inquiry.state());
+        let state = inquiry.state();
         let generation = Some(inquiry.generation());
         Self { claim: inquiry.into_claim(), proof: told.proof(), state, generation }
-    }
-
-    pub(super) fn told(inquiry: Inquiry, told: &Told) -> Self {
-        Self { claim: inquiry.into_claim(), proof: told.proof(), state: None, generation: None }
-    }
-
-    pub(super) const fn unguarded(claim: Claim) -> Self {
-        Self { claim, proof: Proof::Unguarded, state: None, generation: None }
     }
 
     /// What was claimed.
@@ -103,7 +92,7 @@ impl Permit {
     /// # Errors
     /// [`Keep`].
     pub fn still_stands(&self, view: &View) -> Result<(), Keep> {
-        let Some((cluster, epoch)) = self.state else { return Ok(()) };
+        let (cluster, epoch) = self.state;
         let held = view.held().map_err(|e| Keep::Unreadable(e.to_string()))?;
         if held.cluster != cluster {
             return Err(Keep::OtherCluster { found: cluster, mine: held.cluster });
