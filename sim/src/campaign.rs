@@ -79,6 +79,25 @@ pub fn catch_panics() {
     }));
 }
 
+/// What a run violated. A panic is a violation of the property `panic`, with its text.
+pub(crate) fn judge(run: impl FnOnce() -> Verdict) -> Option<Violation> {
+    match panic::catch_unwind(AssertUnwindSafe(run)) {
+        Ok(verdict) => verdict.err(),
+        Err(_) => {
+            let text = PANIC.with(|slot| slot.borrow_mut().take());
+            let text = text.unwrap_or_else(|| "a panic without a text".to_owned());
+            Some(Violation::new("panic", text.replace('\n', " ")))
+        }
+    }
+}
+
+/// Drops a world. What a panic left half done is not worth dropping in order.
+pub(crate) fn discard<T>(world: T) {
+    if panic::catch_unwind(AssertUnwindSafe(|| drop(world))).is_err() {
+        PANIC.with(|slot| *slot.borrow_mut() = None);
+    }
+}
+
 /// What a run is made from.
 #[derive(Clone, Debug)]
 pub enum Source {
@@ -128,23 +147,12 @@ pub fn run_source(source: &Source, watch: Watch) -> Run {
     }
     let mut world = World::of(choices, profile, trace);
     let limit = watch.until.unwrap_or(Micros::MAX);
-    let result = panic::catch_unwind(AssertUnwindSafe(|| world.run_within(limit, watch.check)));
-    let violation = match result {
-        Ok(verdict) => verdict.err(),
-        Err(_) => {
-            let text = PANIC.with(|slot| slot.borrow_mut().take());
-            let text = text.unwrap_or_else(|| "a panic without a text".to_owned());
-            Some(Violation::new("panic", text.replace('\n', " ")))
-        }
-    };
+    let violation = judge(|| world.run_within(limit, watch.check));
     let mut trace = world.take_trace();
     trace.conclude(violation.as_ref());
     let summary = world.summary();
     let tape = Tape { decisions: world.choices().take_tape(), ..Tape::calm(profile) };
-    // What a panic left half done is not worth dropping in order.
-    if panic::catch_unwind(AssertUnwindSafe(|| drop(world))).is_err() {
-        PANIC.with(|slot| *slot.borrow_mut() = None);
-    }
+    discard(world);
     Run {
         seed: if let Source::Seed(seed, _) = source { *seed } else { 0 },
         summary,
@@ -286,5 +294,22 @@ mod tests {
         let never = totals.never_hit();
         assert!(never.contains(&"stale-rejection") && !never.contains(&"forwarded-again"));
         assert!(!never.contains(&"unexpected-spare"), "what cannot happen is not demanded");
+    }
+
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("dropped");
+        }
+    }
+
+    #[test]
+    fn a_panic_is_a_violation_and_a_world_that_panics_again_is_let_go() {
+        assert_eq!(judge(|| Ok(())), None);
+        let broken = Violation::new("order", "out of it");
+        assert_eq!(judge(|| Err(broken.clone())), Some(broken));
+        assert_eq!(judge(|| panic!("gone")).map(|violation| violation.property), Some("panic"));
+        discard(Bomb);
     }
 }

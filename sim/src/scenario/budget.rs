@@ -6,7 +6,7 @@
 //! and with a member that is away for good. Without a quorum nothing goes, and all of it goes on
 //! within 10 s of its return. The budget is demanded with the guard on.
 
-use super::stage::{MILLI, SECOND, Stage, off_plot};
+use super::stage::{MILLI, SECOND, Stage};
 use crate::broker::layout;
 use crate::broker::ledger::Place;
 use crate::broker::{Mode, wants};
@@ -152,7 +152,8 @@ fn without_quorum(stage: &mut Stage) -> Verdict {
     let limit = stage.world.now() + 15 * SECOND;
     let went = stage.world.run_until_true(|world| !has_directory(world, R, &alone), limit)?;
     if went && stage.mode == Mode::On {
-        return Err(off_plot("the directory went without a quorum that could know"));
+        let what = "the directory went without a quorum that could know";
+        return Err(Violation::new(PROPERTY, what));
     }
     stage.tell("n2 comes back");
     stage.world.start(L)?;

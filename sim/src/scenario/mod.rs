@@ -15,11 +15,11 @@ mod variants;
 
 use crate::broker::Mode;
 use crate::broker::ledger::Lost;
+use crate::campaign;
 use crate::check::{Verdict, Violation};
 use crate::trace::Recording;
 use crate::world::Summary;
 use stage::Stage;
-use std::panic::{self, AssertUnwindSafe};
 
 /// A scenario.
 pub struct Scenario {
@@ -230,10 +230,6 @@ impl Report {
 #[must_use]
 pub fn run(scenario: &Scenario, mode: Mode, seed: u64, traced: bool) -> Report {
     let mut stage = Stage::new(mode, seed, traced);
-    let played = panic::catch_unwind(AssertUnwindSafe(|| (scenario.program)(&mut stage)));
-    let violation = match played {
-        Ok(verdict) => verdict.err(),
-        Err(_) => Some(Violation::new("panic", "the program or the code under test panicked")),
-    };
+    let violation = campaign::judge(|| (scenario.program)(&mut stage));
     stage.end(seed, violation)
 }

@@ -4,6 +4,7 @@
 use super::Report;
 use crate::broker::ledger::{Lost, Place};
 use crate::broker::{Mode, layout, meta, volume_of};
+use crate::campaign;
 use crate::check::{Verdict, Violation};
 use crate::profile::Setup;
 use crate::trace::Trace;
@@ -424,7 +425,7 @@ impl Stage {
             true => Some(off_plot("the scenario ended without asking the ledger")),
             false => violation,
         };
-        Report {
+        let report = Report {
             seed,
             story: self.world.take_story(),
             lost: lost.unwrap_or_default(),
@@ -432,6 +433,8 @@ impl Stage {
             violation,
             summary: self.world.summary(),
             trace: self.world.take_trace(),
-        }
+        };
+        campaign::discard(self.world);
+        report
     }
 }
