@@ -64,6 +64,12 @@ pub enum LogFault {
         /// File, offset and what was found.
         detail: String,
     },
+    /// The log is held (R5): it takes no write, and not a byte of it changes.
+    #[error("the log is held and takes no write: {why}")]
+    Held {
+        /// What cannot be proved, and who must help.
+        why: String,
+    },
     /// The entries were compacted away.
     #[error("entries before {first} were compacted")]
     Compacted {

@@ -13,6 +13,7 @@ pub mod codec;
 
 pub mod conformance;
 pub mod core;
+pub mod damage;
 pub mod entries;
 pub mod event;
 pub mod fault;
@@ -30,5 +31,6 @@ pub mod traits;
 pub mod types;
 pub mod wire;
 
+pub use damage::{Hole, Identity};
 pub use entries::Entries;
 pub use types::*;

@@ -4,10 +4,11 @@
 //! All traits are blocking. Each of the two owners (log lane, apply lane) calls its object from
 //! one thread at a time; readers, views and snapshot handles are used from any thread meanwhile.
 
+use crate::damage::Hole;
 use crate::entries::Entries;
 use crate::fault::{LogFault, StoreFault};
 use crate::io::Persist;
-use crate::types::{Index, LogId, Micros, Recovered, Seq, SnapshotMeta};
+use crate::types::{Entry, Index, LogId, Micros, Recovered, Seq, SnapshotMeta};
 use bytes::Bytes;
 
 /// A durable log with its hard state. Owned by the log lane: a single writer.
@@ -38,6 +39,17 @@ pub trait LogStore: Send + 'static {
     /// # Errors
     /// As [`LogStore::persist`].
     fn watermark(&mut self, commit: Index) -> Result<(), LogFault>;
+    /// Fills holes (R15): makes these entries durable, each in the place of the damaged entry at
+    /// its index, with one sync. Returns the indexes that were filled, ascending; an entry at an
+    /// index that is no hole (any more) is skipped. Bytes of the damaged record stay as they are.
+    ///
+    /// The caller vouches for the entries; the log checks what it can: an entry of another
+    /// identity than the one it has kept, or of a term that its neighbours rule out, is
+    /// [`LogFault::Refused`], and then nothing was written and the log is not poisoned.
+    ///
+    /// # Errors
+    /// As [`LogStore::persist`], and [`LogFault::Refused`].
+    fn repair(&mut self, entries: &[Entry]) -> Result<Vec<Index>, LogFault>;
     /// A spare that is wanted and not yet being made.
     fn spare(&mut self) -> Option<Self::Spare>;
     /// Takes a finished spare.
@@ -48,13 +60,15 @@ pub trait LogStore: Send + 'static {
     /// True while the log could not roll to another segment.
     fn low(&self) -> bool;
     /// Gives up whole segments whose entries are all at or below `through`; returns the first
-    /// index still held.
+    /// index still held. The entry before it is never a hole of unknown identity: it becomes the
+    /// base, whose term must be known.
     ///
     /// # Errors
     /// As [`LogStore::persist`].
     fn compact(&mut self, through: Index) -> Result<Index, LogFault>;
     /// Puts a durable base at `to.last` (R25): keeps the suffix if the entry there has the same
-    /// term, else starts empty after it. Returns the last entry of the log afterwards.
+    /// term, else starts empty after it. A hole of unknown identity there has the same term if its
+    /// neighbours allow it ([`Recovered::may_hold`]). Returns the last entry of the log afterwards.
     ///
     /// # Errors
     /// As [`LogStore::persist`].
@@ -69,12 +83,18 @@ pub trait LogStore: Send + 'static {
 
 /// Reads durable entries, from any thread, while the writer goes on.
 pub trait LogReader: Clone + Send + Sync + 'static {
-    /// Entries `from..=to`, stopping after `max_bytes` of weight (but at least one entry).
+    /// Entries `from..=to`, stopping after `max_bytes` of weight (but at least one entry), and
+    /// before the first one that does not verify.
     ///
     /// # Errors
-    /// [`LogFault::Compacted`], [`LogFault::Damaged`] or [`LogFault::Poisoned`]; asking for
+    /// [`LogFault::Compacted`], [`LogFault::Damaged`] if the entry at `from` does not verify, or [`LogFault::Poisoned`]; asking for
     /// entries that are not durable is [`LogFault::Refused`].
     fn read(&self, from: Index, to: Index, max_bytes: usize) -> Result<Entries, LogFault>;
+    /// What the log has kept of the identities of entries that do not verify: a hole for every
+    /// index of `from..=to`, from memory. A log that keeps nothing beside its records knows none.
+    fn holes(&self, from: Index, to: Index) -> Vec<Hole> {
+        (from.0..=to.0).map(|index| Hole { index: Index(index), known: None }).collect()
+    }
 }
 
 /// A spare segment under preparation; runs on a lane of its own, a bounded piece at a time.

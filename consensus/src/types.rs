@@ -1,5 +1,6 @@
 //! The plain values of consensus: terms, indexes, identities, entries, configurations.
 
+use crate::damage::Hole;
 use bytes::Bytes;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -282,7 +283,8 @@ pub struct Recovered {
     /// Log time of `last`.
     pub time: Micros,
     /// First [`LogId`] of every run of equal terms in `first..=last`, in order: the core answers
-    /// "what term has index i" from it and never reads the log.
+    /// "what term has index i" from it and never reads the log. A hole of unknown identity opens
+    /// no run; [`Recovered::term_at`] knows that it has no term.
     pub terms: Vec<LogId>,
     /// Every configuration still in the log or in the base, oldest first, each with the index of
     /// its entry. The last one is in force.
@@ -293,4 +295,10 @@ pub struct Recovered {
     pub commit: Index,
     /// Number of this start (R3): raised durably at each open.
     pub boot: u64,
+    /// Entries of `first..=last` that are durable and do not verify (R15), ascending. The identity
+    /// of `last` is always known: what cannot prove it is held.
+    pub holes: Vec<Hole>,
+    /// Why the member is held, if it is (R5, R14): hard state or last entry cannot be proved. It
+    /// neither votes nor acknowledges; the log takes no write and serves what it can read.
+    pub held: Option<String>,
 }

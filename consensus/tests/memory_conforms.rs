@@ -1,6 +1,7 @@
 //! The in-memory implementations keep the contracts of the traits.
 
 use bytes::Bytes;
+use holdfast_consensus::Index;
 use holdfast_consensus::conformance::{
     LogFactory, MachineFactory, log_store, snapshot_store, state_machine,
 };
@@ -27,6 +28,18 @@ impl LogFactory for Logs {
     fn fail_next_persist(&mut self, log: &MemoryLog) -> bool {
         log.disk().fail_persists(1);
         true
+    }
+
+    fn damage_entry(
+        &mut self,
+        log: MemoryLog,
+        index: Index,
+        kept: bool,
+    ) -> Result<Option<MemoryLog>, String> {
+        if !log.disk().damage(index, kept) {
+            return Err(format!("no entry {index} to be damaged"));
+        }
+        Ok(Some(log.disk().open()))
     }
 
     fn damage_newest_snapshot(&mut self, log: &MemoryLog) -> bool {

@@ -145,8 +145,7 @@ pub fn decide(log: &Recovered, store: &StoreFacts) -> Plan {
     }
     // A published snapshot whose entry the log does not hold is an install that was cut short
     // (R25): the log is put on it again, and the store restored from it.
-    let cut_short =
-        |last: &LogId| last.index > log.base.index && term_at(log, last.index) != Some(last.term);
+    let cut_short = |last: &LogId| last.index > log.base.index && !log.may_hold(*last);
     if let Some(snapshot) = cover.filter(cut_short) {
         if snapshot.index <= holds.index {
             return Plan::Refuse(Refused::SnapshotDiverged { store: holds, snapshot });
@@ -157,24 +156,13 @@ pub fn decide(log: &Recovered, store: &StoreFacts) -> Plan {
         let gap = Refused::Gap { store: holds.index, first: log.first };
         return cover.map_or(Plan::Refuse(gap), |snapshot| Plan::Install { snapshot });
     }
-    match term_at(log, holds.index) {
+    match log.term_at(holds.index) {
         _ if holds.index == Index(0) && log.last.index == Index(0) => Plan::Fresh,
-        Some(term) if holds.index > Index(0) && term != holds.term => {
-            Plan::Refuse(Refused::Diverged { store: holds, log: term })
+        term if holds.index > Index(0) && !log.may_hold(holds) => {
+            Plan::Refuse(Refused::Diverged { store: holds, log: term.unwrap_or_default() })
         }
         _ => Plan::Replay { from: holds.index.next() },
     }
-}
-
-/// The term of an entry of the log or of its base.
-fn term_at(log: &Recovered, index: Index) -> Option<Term> {
-    if index == log.base.index {
-        return Some(log.base.term);
-    }
-    if index < log.first || index > log.last.index {
-        return None;
-    }
-    log.terms.iter().rfind(|run| run.index <= index).map(|run| run.term)
 }
 
 /// A replica's parts, ready for the driver.

@@ -148,6 +148,8 @@ pub fn proved<D: Disk>(disk: &D) -> Result<Recovered, LogFault> {
         snapshot: None,
         commit: state.commit,
         boot: state.boot,
+        holes: Vec::new(),
+        held: None,
     })
 }
 

@@ -13,7 +13,7 @@ use crate::state::State;
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::traits::{LogStore, SnapshotStore};
-use holdfast_consensus::{Index, LogId, Recovered, Seq, SnapshotMeta};
+use holdfast_consensus::{Entry, Index, LogId, Recovered, Seq, SnapshotMeta};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -262,6 +262,8 @@ impl<D: Disk> LogStore for Log<D> {
             snapshot: self.snapshots.newest(),
             commit: state.commit,
             boot: state.boot,
+            holes: Vec::new(),
+            held: None,
         }
     }
 
@@ -279,6 +281,12 @@ impl<D: Disk> LogStore for Log<D> {
 
     fn watermark(&mut self, commit: Index) -> Result<(), LogFault> {
         self.poisoning(|log| log.try_watermark(commit))
+    }
+
+    /// This log refuses to open over damage, so it has no holes and every entry is skipped.
+    fn repair(&mut self, _entries: &[Entry]) -> Result<Vec<Index>, LogFault> {
+        self.guard()?;
+        Ok(Vec::new())
     }
 
     fn spare(&mut self) -> Option<Self::Spare> {

@@ -13,6 +13,7 @@
 use crate::position::Position;
 use bytes::Bytes;
 use holdfast_consensus::codec;
+use holdfast_consensus::damage::entry_crc;
 use holdfast_consensus::{
     Body, Entry, HardState, Index, LogId, MemberId, Membership, Micros, SnapshotMeta, Term,
 };
@@ -191,16 +192,6 @@ impl Item {
 /// Bytes that a record with a body of this length takes.
 pub(crate) const fn record_size(body: usize) -> u64 {
     (RECORD_HEADER + body.next_multiple_of(8)) as u64
-}
-
-/// The CRC that identifies an entry among members: over term, index and content alone (R15).
-pub(crate) fn entry_crc(id: LogId, tag: u8, time: Micros, payload: &[u8]) -> u32 {
-    let mut head = [0; 25];
-    head[0..8].copy_from_slice(&id.term.0.to_le_bytes());
-    head[8..16].copy_from_slice(&id.index.0.to_le_bytes());
-    head[16] = tag;
-    head[17..25].copy_from_slice(&time.to_le_bytes());
-    crc32c::crc32c_append(crc32c::crc32c(&head), payload)
 }
 
 /// What a batch header says besides what its records say.

@@ -1,5 +1,6 @@
 //! The suite for [`LogStore`] and its reader and spares.
 
+use super::log_damage;
 use super::samples::{command, entry, label, membership, run, time_at};
 use super::{LogFactory, Verdict, ensure, ensure_eq, named, said};
 use crate::entries::Entries;
@@ -25,28 +26,34 @@ pub fn log_store<F: LogFactory>(factory: &mut F) -> Verdict {
     named("reset with a matching suffix", reset_with_suffix(factory))?;
     named("reset over a conflict", reset_over_conflict(factory))?;
     named("reopen", reopen(factory))?;
-    named("failed persist", failed_persist(factory))
+    named("failed persist", failed_persist(factory))?;
+    log_damage::log_damage(factory)
 }
 
-fn hard(term: u64, vote: u64) -> HardState {
+pub(super) fn hard(term: u64, vote: u64) -> HardState {
     HardState { term: Term(term), voted_for: (vote > 0).then_some(MemberId(vote)) }
 }
 
-fn batch(seq: u64, cut: Option<u64>, entries: Vec<Entry>, hard: Option<HardState>) -> Persist {
+pub(super) fn batch(
+    seq: u64,
+    cut: Option<u64>,
+    entries: Vec<Entry>,
+    hard: Option<HardState>,
+) -> Persist {
     Persist { seq: Seq(seq), truncate_from: cut.map(Index), append: run(entries), hard }
 }
 
-fn commands(term: u64, from: u64, to: u64) -> Vec<Entry> {
+pub(super) fn commands(term: u64, from: u64, to: u64) -> Vec<Entry> {
     (from..=to).map(|index| command(term, index, 100)).collect()
 }
 
-fn founded(seq: u64) -> Persist {
+pub(super) fn founded(seq: u64) -> Persist {
     let first = entry(1, 1, Body::Membership(membership(3)));
     batch(seq, None, vec![first], Some(hard(1, 1)))
 }
 
 /// Prepares every spare that the log wants.
-fn make_spares<L: LogStore>(log: &mut L) -> Verdict {
+pub(super) fn make_spares<L: LogStore>(log: &mut L) -> Verdict {
     while let Some(mut spare) = log.spare() {
         while !said("a step of a spare", spare.step())? {}
         said("add_spare", log.add_spare(spare))?;
@@ -54,14 +61,14 @@ fn make_spares<L: LogStore>(log: &mut L) -> Verdict {
     Ok(())
 }
 
-fn persist<L: LogStore>(log: &mut L, batches: &[Persist]) -> Verdict {
+pub(super) fn persist<L: LogStore>(log: &mut L, batches: &[Persist]) -> Verdict {
     let through = said("persist", log.persist(batches))?;
     let last = batches.last().map_or(Seq(0), |b| b.seq);
     ensure_eq!(through, last, "persist returns the highest sequence number");
     make_spares(log)
 }
 
-fn read_all<L: LogStore>(log: &L, from: u64, to: u64) -> Result<Vec<Entry>, String> {
+pub(super) fn read_all<L: LogStore>(log: &L, from: u64, to: u64) -> Result<Vec<Entry>, String> {
     let (reader, mut from, mut found) = (log.reader(), Index(from), Vec::new());
     while from <= Index(to) {
         let piece = said("read", reader.read(from, Index(to), 1 << 20))?;

@@ -4,6 +4,7 @@
 //! [`log_store`], [`snapshot_store`] and [`state_machine`] from a test. Each runs a number of
 //! cases on fresh objects and returns the first broken sentence of the contract.
 
+mod log_damage;
 mod log_store;
 mod samples;
 mod snapshot_store;
@@ -15,6 +16,7 @@ pub use snapshot_store::snapshot_store;
 pub use state_machine::state_machine;
 
 use crate::traits::{LogStore, StateMachine};
+use crate::types::Index;
 use bytes::Bytes;
 
 /// What a case returns: a sentence that names what was broken.
@@ -43,6 +45,20 @@ pub trait LogFactory {
     /// Makes the next persist fail. False if the factory cannot: the case is left out.
     fn fail_next_persist(&mut self, _log: &Self::Log) -> bool {
         false
+    }
+    /// Closes the log, damages the durable entry at an index where it is stored, and opens the log
+    /// again. `kept` tells whether what the log has noted of the entry's identity elsewhere stays
+    /// readable. `None` if the factory cannot: the cases are left out.
+    ///
+    /// # Errors
+    /// As [`LogFactory::create`].
+    fn damage_entry(
+        &mut self,
+        _log: Self::Log,
+        _index: Index,
+        _kept: bool,
+    ) -> Result<Option<Self::Log>, String> {
+        Ok(None)
     }
     /// Damages the content of the newest published snapshot where it is stored. False if the
     /// factory cannot: the case is left out.

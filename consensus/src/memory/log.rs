@@ -1,6 +1,7 @@
 //! A log in memory.
 
 use super::{MemorySnapshots, locked};
+use crate::damage::{Hole, allows};
 use crate::entries::Entries;
 use crate::fault::LogFault;
 use crate::io::Persist;
@@ -8,6 +9,7 @@ use crate::traits::{LogReader, LogStore, SnapshotStore, SpareWork};
 use crate::types::{
     Body, Entry, HardState, Index, LogId, Membership, Micros, Recovered, Seq, SnapshotMeta, Term,
 };
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// Entries of one pretended segment: compaction gives up whole segments only.
@@ -35,6 +37,10 @@ struct State {
     spare_out: bool,
     /// Entries written since the last roll to another segment.
     in_segment: u64,
+    /// Damaged entries; true where their identity was kept.
+    holes: BTreeMap<Index, bool>,
+    /// Why the log is held.
+    held: Option<String>,
 }
 
 impl State {
@@ -50,7 +56,40 @@ impl State {
         if index == self.base.index {
             return Some(self.base.term);
         }
+        if self.holes.get(&index) == Some(&false) {
+            return None;
+        }
         self.position(index).and_then(|p| self.entries.get(p)).map(|e| e.id.term)
+    }
+
+    /// True if nothing that is known of the log says that it holds another entry there.
+    fn may_hold(&self, id: LogId) -> bool {
+        if id.index < self.base.index || id.index > self.last().index {
+            return false;
+        }
+        match self.term_at(id.index) {
+            Some(term) => term == id.term,
+            None => allows(id, self.base.index, self.last(), |index| self.term_at(index)),
+        }
+    }
+
+    fn hole(&self, index: Index) -> Hole {
+        let kept = self.holes.get(&index).copied().unwrap_or(false);
+        let entry = self.position(index).and_then(|p| self.entries.get(p)).filter(|_| kept);
+        Hole { index, known: entry.and_then(|e| e.identity().ok()) }
+    }
+
+    /// Refuses an entry that cannot be the one that was damaged.
+    fn check_repair(&self, entry: &Entry) -> Result<(), LogFault> {
+        let known = self.hole(entry.id.index).known;
+        let other = known.is_some_and(|known| entry.identity() != Ok(known));
+        if other || !self.may_hold(entry.id) {
+            return Err(LogFault::Refused(format!(
+                "entry {} is not the one that is damaged there",
+                entry.id
+            )));
+        }
+        Ok(())
     }
 
     fn position(&self, index: Index) -> Option<usize> {
@@ -60,6 +99,7 @@ impl State {
     /// Gives up the entries up to `through` and keeps what is needed to continue behind them.
     fn rebase(&mut self, through: LogId, time: Micros, membership: Option<(Index, Membership)>) {
         self.entries.retain(|e| e.id.index > through.index);
+        self.holes.retain(|index, _| *index > through.index);
         self.base = through;
         self.base_time = time;
         self.base_membership = membership;
@@ -67,7 +107,9 @@ impl State {
 
     fn memberships(&self) -> Vec<(Index, Membership)> {
         let in_log = self.entries.iter().filter_map(|e| match &e.body {
-            Body::Membership(m) => Some((e.id.index, m.clone())),
+            Body::Membership(m) if !self.holes.contains_key(&e.id.index) => {
+                Some((e.id.index, m.clone()))
+            }
             _ => None,
         });
         self.base_membership.iter().cloned().chain(in_log).collect()
@@ -77,6 +119,9 @@ impl State {
         if let Some(from) = batch.truncate_from {
             assert!(from > self.base.index, "a truncation never reaches into the base");
             self.entries.retain(|e| e.id.index < from);
+            self.holes.retain(|index, _| *index < from);
+            let ends_well = self.term_at(self.last().index).is_some();
+            assert!(ends_well, "a log never ends with an entry of unknown identity");
         }
         for entry in &batch.append {
             assert_eq!(entry.id.index, self.last().index.next(), "an append leaves no gap");
@@ -135,6 +180,25 @@ impl MemoryLogDisk {
         locked(&self.state).failing = count;
     }
 
+    /// The durable entry at an index does not verify any more; `kept` tells whether its identity
+    /// is still known. Handles notice at their next read or open. False if there is no such entry,
+    /// or it is the last one and its identity would be lost (then the log must be held).
+    #[must_use]
+    pub fn damage(&self, index: Index, kept: bool) -> bool {
+        let mut state = locked(&self.state);
+        let within = state.position(index).is_some_and(|at| at < state.entries.len());
+        let fits = within && (kept || index < state.last().index);
+        if fits {
+            state.holes.insert(index, kept);
+        }
+        fits
+    }
+
+    /// The log is held from the next open on (R5).
+    pub fn hold(&self, why: &str) {
+        locked(&self.state).held = Some(why.into());
+    }
+
     /// While set, no further spare can be had.
     pub fn set_full(&self, full: bool) {
         locked(&self.state).full = full;
@@ -171,6 +235,9 @@ impl MemoryLog {
         if state.generation != self.generation {
             return Err(LogFault::Poisoned { detail: "this handle is older than a crash".into() });
         }
+        if let Some(why) = &state.held {
+            return Err(LogFault::Held { why: why.clone() });
+        }
         if state.poisoned {
             return Err(LogFault::Poisoned { detail: "an earlier write failed".into() });
         }
@@ -193,6 +260,9 @@ impl LogStore for MemoryLog {
         let state = locked(&self.disk.state);
         let mut terms: Vec<LogId> = Vec::new();
         for entry in &state.entries {
+            if state.holes.get(&entry.id.index) == Some(&false) {
+                continue;
+            }
             if terms.last().is_none_or(|run| run.term != entry.id.term) {
                 terms.push(entry.id);
             }
@@ -208,6 +278,8 @@ impl LogStore for MemoryLog {
             snapshot: self.disk.snapshots.newest(),
             commit: state.commit,
             boot: state.boot,
+            holes: state.holes.keys().map(|index| state.hole(*index)).collect(),
+            held: state.held.clone(),
         }
     }
 
@@ -244,6 +316,36 @@ impl LogStore for MemoryLog {
         Ok(())
     }
 
+    fn repair(&mut self, entries: &[Entry]) -> Result<Vec<Index>, LogFault> {
+        let mut state = locked(&self.disk.state);
+        self.check(&state)?;
+        if state.failing > 0 {
+            state.failing -= 1;
+            state.poisoned = true;
+            return Err(LogFault::Poisoned { detail: "a failure was asked for".into() });
+        }
+        let wanted = |e: &&Entry| state.holes.contains_key(&e.id.index);
+        let mut fill: Vec<Entry> = entries.iter().filter(wanted).cloned().collect();
+        fill.sort_by_key(|e| e.id.index);
+        let mut below = Term(0);
+        for entry in &fill {
+            state.check_repair(entry)?;
+            if entry.id.term < below {
+                return Err(LogFault::Refused("terms fall along the entries".into()));
+            }
+            below = entry.id.term;
+        }
+        let mut filled = Vec::with_capacity(fill.len());
+        for entry in fill {
+            let index = entry.id.index;
+            let at = state.position(index).expect("a hole lies within the log");
+            state.entries[at] = entry;
+            state.holes.remove(&index);
+            filled.push(index);
+        }
+        Ok(filled)
+    }
+
     fn spare(&mut self) -> Option<MemorySpare> {
         let mut state = locked(&self.disk.state);
         if state.spare || state.spare_out || self.check(&state).is_err() {
@@ -277,7 +379,10 @@ impl LogStore for MemoryLog {
         let through = through.min(state.last().index);
         let whole =
             (through.0.saturating_sub(state.base.index.0) / SEGMENT_ENTRIES) * SEGMENT_ENTRIES;
-        let cut = Index(state.base.index.0 + whole);
+        let mut cut = Index(state.base.index.0 + whole);
+        while cut > state.base.index && state.term_at(cut).is_none() {
+            cut = cut.prev();
+        }
         if cut > state.base.index {
             let position = state.position(cut).expect("the cut lies inside the log");
             let (id, time) = (state.entries[position].id, state.entries[position].time);
@@ -293,8 +398,9 @@ impl LogStore for MemoryLog {
         if to.last.index < state.base.index {
             return Ok(state.last());
         }
-        if state.term_at(to.last.index) != Some(to.last.term) {
+        if !state.may_hold(to.last) {
             state.entries.clear();
+            state.holes.clear();
         }
         let membership = Some((to.membership_index, to.membership.clone()));
         state.rebase(to.last, to.time, membership);
@@ -335,8 +441,21 @@ impl LogReader for MemoryLogReader {
         let (Some(start), Some(end)) = (start, end) else {
             return Err(LogFault::Refused(format!("{from}..={to} is out of range")));
         };
+        let hole = state.holes.range(from..=to).next().map(|(index, _)| *index);
+        if hole == Some(from) {
+            let run = (from.0..=to.0).take_while(|at| state.holes.contains_key(&Index(*at)));
+            let last = run.last().map_or(from, Index);
+            let detail = "damage was asked for".into();
+            return Err(LogFault::Damaged { first: from, last, detail });
+        }
+        let end = hole.and_then(|index| state.position(index)).unwrap_or(end);
         let entries = Entries::new(state.entries[start..end].to_vec());
         Ok(entries.expect("a log holds ordered entries").within(max_bytes))
+    }
+
+    fn holes(&self, from: Index, to: Index) -> Vec<Hole> {
+        let state = locked(&self.state);
+        (from.0..=to.0).map(|index| state.hole(Index(index))).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::receive::missing_snapshot;
 use crate::fault::StopReason;
 use crate::traits::{Applied, LogStore};
-use crate::types::{Index, LogId, Recovered, Term};
+use crate::types::{Index, LogId, Recovered};
 
 /// Compares what log, snapshots and store say, and redoes the base of a received snapshot whose
 /// install was cut short (R25). Every crash point of an install ends in one of these rows:
@@ -18,7 +18,7 @@ pub(super) fn reconcile<L: LogStore>(
     let mut recovered = log.recovered();
     if let Some(meta) = recovered.snapshot.clone() {
         // A snapshot of the own state lies within the log and needs no base.
-        let held = term_at(&recovered, meta.last.index) == Some(meta.last.term);
+        let held = recovered.may_hold(meta.last);
         if meta.last.index > recovered.base.index && !held {
             log.reset(&meta).map_err(StopReason::Log)?;
             recovered = log.recovered();
@@ -34,9 +34,8 @@ pub(super) fn reconcile<L: LogStore>(
             recovered.last
         )));
     }
-    let contradicts = last.index >= base.index
-        && last.index > Index(0)
-        && term_at(&recovered, last.index) != Some(last.term);
+    let contradicts =
+        last.index >= base.index && last.index > Index(0) && !recovered.may_hold(last);
     if contradicts {
         return Err(contradiction(last, &recovered));
     }
@@ -47,19 +46,8 @@ pub(super) fn reconcile<L: LogStore>(
     Ok(recovered)
 }
 
-/// The term of an entry, from the runs of terms; `None` outside of the log.
-fn term_at(recovered: &Recovered, index: Index) -> Option<Term> {
-    if index == recovered.base.index {
-        return Some(recovered.base.term);
-    }
-    if index < recovered.first || index > recovered.last.index {
-        return None;
-    }
-    recovered.terms.iter().rfind(|run| run.index <= index).map(|run| run.term)
-}
-
 fn contradiction(applied: LogId, recovered: &Recovered) -> StopReason {
-    let held = term_at(recovered, applied.index).unwrap_or_default();
+    let held = recovered.term_at(applied.index).unwrap_or_default();
     StopReason::Diverged {
         at: applied.index,
         detail: format!(

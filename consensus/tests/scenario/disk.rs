@@ -182,6 +182,8 @@ impl Stable {
             snapshot: self.snapshot.clone(),
             commit: self.floor,
             boot: 1,
+            holes: Vec::new(),
+            held: None,
         }
     }
 }
