@@ -10,6 +10,7 @@ mod budget;
 mod focus;
 mod four;
 pub mod stage;
+mod steps;
 mod storm;
 mod variants;
 
@@ -99,6 +100,42 @@ pub const ALL: &[Scenario] = &[
         summary: "ownership goes away and comes back between the question and the act (N23)",
         loss: false,
         program: variants::flip_back,
+    },
+    Scenario {
+        name: "step-rescued-copy",
+        summary: "a copy that was rescued from another disk looks like one that was moved away from (R33)",
+        loss: true,
+        program: steps::rescued_copy,
+    },
+    Scenario {
+        name: "step-forced-before",
+        summary: "behind a forced move a longer copy covers an older one by its length alone (R33)",
+        loss: true,
+        program: steps::forced_before,
+    },
+    Scenario {
+        name: "step-grown-copy",
+        summary: "the old owner takes records between the copy and the end of a move (R33)",
+        loss: true,
+        program: steps::grown_copy,
+    },
+    Scenario {
+        name: "step-copy-ahead",
+        summary: "the copy of a move under way lies where another node still owns the partition (R33)",
+        loss: true,
+        program: steps::copy_ahead,
+    },
+    Scenario {
+        name: "step-fresh-copy",
+        summary: "power is lost right after the first records of a new topic (R34)",
+        loss: false,
+        program: steps::fresh_copy,
+    },
+    Scenario {
+        name: "step-replaying-responder",
+        summary: "a leader is asked while its state is still at the last checkpoint (N3)",
+        loss: false,
+        program: steps::replaying_responder,
     },
     Scenario {
         name: "budget",
