@@ -9,6 +9,7 @@
 mod budget;
 mod focus;
 mod four;
+mod logs;
 pub mod stage;
 mod steps;
 mod storm;
@@ -196,6 +197,24 @@ pub const ALL: &[Scenario] = &[
         summary: "all nodes restart on disks that are full to the last byte",
         loss: false,
         program: focus::full_restart,
+    },
+    Scenario {
+        name: "longer-older-log",
+        summary: "the longer log is of an older term, and meets the one that was committed (B05)",
+        loss: false,
+        program: logs::longer_older_log,
+    },
+    Scenario {
+        name: "divergent-tail",
+        summary: "a follower holds a long tail of a lost term, and nobody writes any more (B29)",
+        loss: false,
+        program: logs::divergent_tail,
+    },
+    Scenario {
+        name: "two-cohorts",
+        summary: "two members have the longer log and two the higher term; the leader is gone (B07)",
+        loss: false,
+        program: logs::two_cohorts,
     },
     Scenario {
         name: "slow-store",
