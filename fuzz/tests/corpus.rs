@@ -36,6 +36,21 @@ fn the_recovery_corpus_holds_real_logs_and_passes() {
 }
 
 #[test]
+fn the_record_corpus_holds_real_records_and_passes() {
+    replay("record", holdfast_fuzz::record::seeds(), holdfast_fuzz::record::check);
+}
+
+#[test]
+fn the_header_corpus_holds_real_headers_and_passes() {
+    replay("header", holdfast_fuzz::header::seeds(), holdfast_fuzz::header::check);
+}
+
+#[test]
+fn the_dump_corpus_holds_real_logs_and_passes() {
+    replay("dump", holdfast_fuzz::dump::seeds(), holdfast_fuzz::dump::check);
+}
+
+#[test]
 fn every_seed_of_the_frame_target_decodes() {
     use holdfast_consensus::wire;
     for (name, seed) in holdfast_fuzz::frame::seeds() {

@@ -57,16 +57,7 @@ fn sample() -> Result<BTreeMap<String, Vec<u8>>, LogFault> {
 /// If recovery breaks a promise: a refusal changed a byte, or what it reported cannot be read,
 /// written on, and recovered again.
 pub fn fuzz_recover(data: &[u8]) {
-    let Some((mode, rest)) = data.split_first() else { return };
-    let mut files = BTreeMap::new();
-    if mode % 2 == 0 {
-        files.insert("log/00000000000000000001-0000000001".to_owned(), rest.to_vec());
-    } else {
-        files = sample_files();
-        for blow in rest.chunks_exact(5) {
-            strike(&mut files, blow);
-        }
-    }
+    let Some(files) = battered(data) else { return };
     let disk = MemDisk::from_files(files.clone());
     let log = match Log::open(disk.clone(), OWNER, OPTIONS) {
         Ok(log) => log,
@@ -77,6 +68,20 @@ pub fn fuzz_recover(data: &[u8]) {
         Err(_) => return,
     };
     go_on(&disk, log);
+}
+
+/// The files that an input stands for.
+pub(crate) fn battered(data: &[u8]) -> Option<BTreeMap<String, Vec<u8>>> {
+    let (mode, rest) = data.split_first()?;
+    if mode % 2 == 0 {
+        let path = "log/00000000000000000001-0000000001".to_owned();
+        return Some(BTreeMap::from([(path, rest.to_vec())]));
+    }
+    let mut files = sample_files();
+    for blow in rest.chunks_exact(5) {
+        strike(&mut files, blow);
+    }
+    Some(files)
 }
 
 fn strike(files: &mut BTreeMap<String, Vec<u8>>, blow: &[u8]) {

@@ -55,7 +55,7 @@ pub(crate) enum BadIdentity {
 }
 
 impl Identity {
-    fn encode(&self) -> Result<Vec<u8>, String> {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
         let body = codec::encode("identity", self).map_err(|e| e.to_string())?;
         let len = u32::try_from(body.len()).map_err(|e| e.to_string())?;
         let mut bytes = MAGIC.to_vec();
@@ -67,7 +67,7 @@ impl Identity {
         Ok(bytes)
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         if bytes.len() < 20 || bytes[..8] != MAGIC {
             return Err("it is not an identity file".into());
         }

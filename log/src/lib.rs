@@ -2,12 +2,16 @@
 // `unsafe_code` is denied by the workspace; only the map module expects it, with a reason.
 
 pub mod disk;
+pub mod explore;
 mod fault;
 mod fuzz;
+mod fuzz_parts;
 pub mod home;
 mod identity;
 pub mod inspect;
 mod log;
+#[cfg(all(test, loom))]
+mod loom_tests;
 #[cfg(unix)]
 mod map;
 pub mod mem_disk;
@@ -20,12 +24,14 @@ mod segment;
 mod snapshot_files;
 mod spare;
 mod state;
+mod sync;
 mod writer;
 
 #[cfg(unix)]
 pub use disk::real::{RealDisk, RealFile};
 pub use disk::{Disk, DiskFile, Mode};
 pub use fuzz::{fuzz_recover, sample_files};
+pub use fuzz_parts::{fuzz_dump, fuzz_header, fuzz_record, sample_parts};
 pub use home::{Home, HomeError, HomeOptions};
 pub use identity::{Identity, IdentityState};
 pub use log::{Log, LogOptions};

@@ -10,13 +10,13 @@ use crate::segment::{Owner, Segment};
 use crate::snapshot_files::SnapshotFiles;
 use crate::spare::{Making, Spare, SpareFile};
 use crate::state::State;
+use crate::sync::{Ordering, RwLock};
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::traits::{LogStore, SnapshotStore};
 use holdfast_consensus::{Entry, Index, LogId, Recovered, Seq, SnapshotMeta};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 /// Settings of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,12 +4,13 @@ use crate::disk::{Disk, DiskFile};
 use crate::record::shared_entry;
 use crate::segment::Segment;
 use crate::state::{EntryAt, State};
+use crate::sync::RwLock;
 use bytes::Bytes;
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::traits::LogReader;
 use holdfast_consensus::{Entries, Entry, Index};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 /// Most bytes that one view of a segment spans.
 const VIEW_MAX: u64 = 1 << 20;

@@ -195,7 +195,7 @@ pub(crate) const fn record_size(body: usize) -> u64 {
 }
 
 /// What a batch header says besides what its records say.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BatchHead {
     /// Hard state from here on.
     pub(crate) hard: HardState,
@@ -301,7 +301,7 @@ fn put_record(out: &mut Vec<u8>, unique: u64, chain: u32, top: Top, parts: &[&[u
 }
 
 /// CRC of a whole record (header, body, padding) under the unique id of its segment.
-fn record_crc(unique: u64, record: &[u8]) -> u32 {
+pub(crate) fn record_crc(unique: u64, record: &[u8]) -> u32 {
     let sum = crc32c::crc32c_append(crc32c::crc32c(&unique.to_le_bytes()), &record[..28]);
     crc32c::crc32c_append(sum, &record[RECORD_HEADER..])
 }

@@ -3,10 +3,10 @@
 use crate::disk::DiskFile;
 use crate::position::{BLOCK, Position, align_up};
 use crate::record::{BATCH_RECORD, Content, Header, Kind, RECORD_HEADER, u32_at, u64_at};
+use crate::sync::{Boundary, Mutex};
 use holdfast_consensus::{ClusterId, Index, LogId, MemberId};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 const MAGIC: [u8; 8] = *b"HFLOGSEG";
 /// Version of the log's format that this build reads and writes.
@@ -160,11 +160,10 @@ pub(crate) struct Segment<F> {
     pub(crate) header: SegmentHeader,
     pub(crate) path: String,
     pub(crate) file: F,
-    /// Bytes below are acknowledged and never written again. Stored with Release after the sync,
-    /// loaded with Acquire by readers.
-    published: AtomicU64,
+    /// Bytes below are acknowledged and never written again. Published after the sync.
+    published: Boundary,
     /// Bytes below were verified by positioned reads in this open: only they are shared (R17).
-    verified: AtomicU64,
+    verified: Boundary,
     cursor: Mutex<Cursor>,
 }
 
@@ -177,22 +176,22 @@ impl<F: DiskFile> Segment<F> {
         published: u64,
         cursor: Cursor,
     ) -> Self {
-        let (published, verified) = (published.into(), cursor.offset.into());
+        let (published, verified) = (Boundary::new(published), Boundary::new(cursor.offset));
         Self { header, path, file, published, verified, cursor: Mutex::new(cursor) }
     }
 
     pub(crate) fn published(&self) -> u64 {
-        self.published.load(Ordering::Acquire)
+        self.published.observe()
     }
 
     /// Everything below `end` is durable and will never change.
     pub(crate) fn publish(&self, end: u64) {
-        self.published.store(end, Ordering::Release);
+        self.published.publish(end);
     }
 
     /// Verifies, by positioned reads, whatever below `end` was not verified in this open.
     pub(crate) fn verify_to(&self, end: u64) -> Result<(), String> {
-        if end <= self.verified.load(Ordering::Acquire) {
+        if end <= self.verified.observe() {
             return Ok(());
         }
         let published = self.published();
@@ -211,7 +210,7 @@ impl<F: DiskFile> Segment<F> {
             }
         }
         *cursor = walk.cursor;
-        self.verified.store(cursor.offset, Ordering::Release);
+        self.verified.publish(cursor.offset);
         Ok(())
     }
 }

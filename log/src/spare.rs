@@ -4,11 +4,11 @@
 use crate::disk::{Disk, DiskFile, Mode};
 use crate::fault::{create_fault, poison};
 use crate::position::{LOG_DIR, Name};
+use crate::sync::{AtomicBool, Ordering};
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::traits::SpareWork;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of one write while a file is filled: small, so that a large page-cache folio never forms.
 const FILL_WRITE: usize = 64 << 10;

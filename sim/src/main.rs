@@ -31,6 +31,9 @@ enum Verb {
     Shrink(cli::shrink::Shrink),
     /// Visit every state of a small cluster within bounds; exit 1 if a property did not hold.
     Explore(cli::explore::Explore),
+    /// Cut the power at every moment of short histories of a log, in every way, and recover from
+    /// each; exit 1 if anything acknowledged was lost or anything unknown found.
+    CrashExplore(cli::crash_explore::CrashExplore),
     /// List or run scenarios: the four data losses, with the guard off and on, and others.
     Scenario(cli::scenario::ScenarioCommand),
     /// Plant known bugs one at a time; exit 1 if the simulator does not see one of them.
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Verb::Replay(command) => command.execute(),
         Verb::Shrink(command) => command.execute(),
         Verb::Explore(command) => command.execute(),
+        Verb::CrashExplore(command) => command.execute(),
         Verb::Scenario(command) => command.execute(),
         Verb::Mutants(command) => command.execute(),
         Verb::CheckHistory(command) => command.execute(),

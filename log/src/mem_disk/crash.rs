@@ -1,10 +1,11 @@
 //! What is left of a disk after a power loss.
 
 use super::SECTOR;
-use super::image::{File, Image, Node, copy_sector, parent};
+use super::image::{File, Image, Node, parent};
 use super::names::{NameOp, builds_on, replay};
 use holdfast_consensus::rng::SplitMix64;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What becomes of one unsynced sector.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -127,7 +128,10 @@ pub(super) fn survive(image: &mut Image, loss: &mut dyn PowerLoss) -> Image {
         if let Node::File(ino) = node
             && let Some(mut file) = image.inodes.remove(ino)
         {
-            survive_file(path, &mut file, loss);
+            // What was never touched since its last sync reads as it was synced.
+            if !file.touched.is_empty() || file.now.len() != file.durable.len() {
+                survive_file(path, Arc::make_mut(&mut file), loss);
+            }
             inodes.insert(*ino, file);
         }
     }
@@ -156,15 +160,19 @@ fn kept(pending: &[NameOp], loss: &mut dyn PowerLoss) -> Vec<bool> {
     fates
 }
 
+/// True if no operation is kept that builds on one which is not.
+pub(super) fn kept_is_legal(pending: &[NameOp], kept: &[bool]) -> bool {
+    let stands =
+        |at: usize| (0..at).all(|earlier| kept[earlier] || !builds_on(pending, at, earlier));
+    (0..pending.len()).all(|at| !kept[at] || stands(at))
+}
+
 /// Leaves of a file what the medium kept of it.
 fn survive_file(path: &str, file: &mut File, loss: &mut dyn PowerLoss) {
     let mut touched = std::mem::take(&mut file.touched);
     file.state.clear();
+    file.durable_hash = None;
     let differs = file.now.len() != file.durable.len();
-    if touched.is_empty() && !differs {
-        // What was never touched since its last sync reads as it was synced.
-        return;
-    }
     let newest = loss.file(path, touched.len(), differs);
     let len = if differs && newest { file.now.len() } else { file.durable.len() };
     let mut after = file.durable.clone();
@@ -172,16 +180,7 @@ fn survive_file(path: &str, file: &mut File, loss: &mut dyn PowerLoss) {
     touched.sort_unstable();
     for sector in touched {
         let from = sector * SECTOR;
-        let (mut old, mut new) = ([0; SECTOR], [0; SECTOR]);
-        copy_sector(&file.durable, sector, &mut old);
-        // Bytes behind the newest end are no news if the old length survived.
-        new.copy_from_slice(&old);
-        let news = file.now.get(from..).unwrap_or_default();
-        let here = news.len().min(SECTOR);
-        new[..here].copy_from_slice(&news[..here]);
-        if len == file.now.len() {
-            new[here..].fill(0);
-        }
+        let [old, new] = file.versions(sector, len);
         let blank = old.iter().all(|b| *b == 0);
         let middle = file.middle.get(&sector);
         let bytes = fate_bytes(loss.sector(sector, blank), &old, &new, middle, blank);
@@ -195,7 +194,7 @@ fn survive_file(path: &str, file: &mut File, loss: &mut dyn PowerLoss) {
     file.durable = after;
 }
 
-fn fate_bytes(
+pub(super) fn fate_bytes(
     fate: SectorFate,
     old: &[u8; SECTOR],
     new: &[u8; SECTOR],

@@ -6,6 +6,7 @@ use super::{DiskCounts, Op, OpCounts, SECTOR};
 use crate::disk::Mode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 
 /// Names a file for the life of a disk, whatever its path.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +47,8 @@ pub(super) struct File {
     store: bool,
     /// Hash of the path it was created under.
     path_hash: u64,
-    open: u32,
+    /// Hash of the durable bytes, if it is known.
+    pub(super) durable_hash: Option<u64>,
 }
 
 impl File {
@@ -70,6 +72,27 @@ impl File {
             }
             self.state[sector] = SectorState::Dirty;
         }
+    }
+
+    /// A sector as it was synced, and as it was last written, in a file of this length.
+    pub(super) fn versions(&self, sector: usize, len: usize) -> [[u8; SECTOR]; 2] {
+        let (mut old, mut new) = ([0; SECTOR], [0; SECTOR]);
+        copy_sector(&self.durable, sector, &mut old);
+        // Bytes behind the newest end are no news if the old length survived.
+        new.copy_from_slice(&old);
+        let news = self.now.get(sector * SECTOR..).unwrap_or_default();
+        let here = news.len().min(SECTOR);
+        new[..here].copy_from_slice(&news[..here]);
+        if len == self.now.len() {
+            new[here..].fill(0);
+        }
+        [old, new]
+    }
+
+    /// A file of the same kind with this content, all of it durable.
+    pub(super) fn with_content(&self, bytes: Vec<u8>) -> Self {
+        let (now, durable) = (bytes.clone(), bytes);
+        Self { now, durable, store: self.store, path_hash: self.path_hash, ..Self::default() }
     }
 
     /// Makes the dirty sectors durable, but not those that a failed sync has lost.
@@ -115,7 +138,10 @@ pub(super) fn copy_sector(bytes: &[u8], sector: usize, into: &mut [u8; SECTOR]) 
 /// Everything about a disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Image {
-    pub(super) inodes: BTreeMap<Ino, File>,
+    /// Shared with the images that remember an earlier moment, until they differ.
+    pub(super) inodes: BTreeMap<Ino, Arc<File>>,
+    /// Open handles of each file that has any.
+    pub(super) handles: BTreeMap<Ino, u32>,
     /// As a process sees them.
     pub(super) names: BTreeMap<String, Node>,
     /// As on the medium.
@@ -131,6 +157,8 @@ pub(super) struct Image {
     pub(super) lies: Vec<(Lie, String)>,
     pub(super) counts: DiskCounts,
     pub(super) hash: u64,
+    /// The moments before each operation, if they are to be remembered.
+    pub(super) watched: Option<Vec<super::CrashPoint>>,
 }
 
 pub(super) fn parent(path: &str) -> &str {
@@ -149,12 +177,12 @@ fn broken(what: &str) -> io::Error {
     io::Error::other(format!("input/output error ({what})"))
 }
 
-pub(super) fn mix(hash: u64, value: u64) -> u64 {
+pub(crate) fn mix(hash: u64, value: u64) -> u64 {
     let z = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(17)
 }
 
-fn hash_path(path: &str) -> u64 {
+pub(super) fn hash_path(path: &str) -> u64 {
     path.bytes().fold(path.len() as u64, |h, b| mix(h, u64::from(b)))
 }
 
@@ -169,7 +197,7 @@ impl Image {
             }
             let ino = image.new_file(&path);
             image.used += bytes.len() as u64;
-            if let Some(file) = image.inodes.get_mut(&ino) {
+            if let Some(file) = image.inodes.get_mut(&ino).map(Arc::make_mut) {
                 file.now.clone_from(&bytes);
                 file.durable = bytes;
             }
@@ -211,6 +239,7 @@ impl Image {
     pub(super) fn kill(&mut self) {
         self.fuse = Some(0);
         self.inodes.clear();
+        self.handles.clear();
         self.names.clear();
         self.durable_names.clear();
         self.pending.clear();
@@ -229,9 +258,8 @@ impl Image {
         self.fuse = None;
         self.planned.clear();
         self.lies.clear();
-        for file in self.inodes.values_mut() {
-            file.open = 0;
-        }
+        self.watched = None;
+        self.handles.clear();
         let all: Vec<Ino> = self.inodes.keys().copied().collect();
         for ino in all {
             self.collect(ino);
@@ -241,7 +269,7 @@ impl Image {
 
     fn inodes_named(&self) -> impl Iterator<Item = &File> {
         self.names.values().filter_map(|node| match node {
-            Node::File(ino) => self.inodes.get(ino),
+            Node::File(ino) => self.inodes.get(ino).map(Arc::as_ref),
             Node::Dir => None,
         })
     }
@@ -250,7 +278,7 @@ impl Image {
         self.next_ino += 1;
         let ino = Ino(self.next_ino);
         let file = File { store: is_store(path), path_hash: hash_path(path), ..File::default() };
-        self.inodes.insert(ino, file);
+        self.inodes.insert(ino, Arc::new(file));
         ino
     }
 
@@ -275,7 +303,8 @@ impl Image {
     /// Gate of every mutating operation: fuse, planned failures, count.
     fn mutate(&mut self, op: Op, path: impl Fn(&Self) -> String, hash: u64) -> io::Result<()> {
         self.alive()?;
-        self.planned(op, path)?;
+        self.planned(op, &path)?;
+        self.remember(op, path);
         if let Some(left) = &mut self.fuse {
             *left -= 1;
         }
@@ -323,11 +352,14 @@ impl Image {
     }
 
     fn get(&self, ino: Ino) -> io::Result<&File> {
-        self.inodes.get(&ino).ok_or_else(|| broken("the disk is gone"))
+        self.inodes.get(&ino).map(Arc::as_ref).ok_or_else(|| broken("the disk is gone"))
     }
 
     pub(super) fn get_mut(&mut self, ino: Ino) -> io::Result<&mut File> {
-        self.inodes.get_mut(&ino).ok_or_else(|| broken("the disk is gone"))
+        let file = self.inodes.get_mut(&ino).ok_or_else(|| broken("the disk is gone"))?;
+        let file = Arc::make_mut(file);
+        file.durable_hash = None;
+        Ok(file)
     }
 
     pub(super) fn open(&mut self, path: &str, mode: Mode) -> io::Result<Ino> {
@@ -342,7 +374,7 @@ impl Image {
             (Mode::CreateNew, false) => self.create(path)?,
             (Mode::Read | Mode::Write, _) => self.file_at(path)?,
         };
-        self.get_mut(ino)?.open += 1;
+        *self.handles.entry(ino).or_default() += 1;
         Ok(ino)
     }
 
@@ -357,16 +389,19 @@ impl Image {
     }
 
     pub(super) fn close(&mut self, ino: Ino) {
-        if let Some(file) = self.inodes.get_mut(&ino) {
-            file.open = file.open.saturating_sub(1);
-            self.collect(ino);
+        if let Some(handles) = self.handles.get_mut(&ino) {
+            *handles -= 1;
+            if *handles == 0 {
+                self.handles.remove(&ino);
+                self.collect(ino);
+            }
         }
     }
 
     /// Forgets a file that nothing refers to any more.
     fn collect(&mut self, ino: Ino) {
         let node = Node::File(ino);
-        let referred = self.inodes.get(&ino).is_some_and(|file| file.open > 0)
+        let referred = self.handles.contains_key(&ino)
             || self.names.values().any(|n| *n == node)
             || self.durable_names.values().any(|n| *n == node)
             || self.pending.iter().any(|op| matches!(op, NameOp::Create(_, n) if *n == node));

@@ -32,6 +32,7 @@ mod crash;
 mod dir_tests;
 mod image;
 mod names;
+mod points;
 mod rot;
 #[cfg(test)]
 mod tests;
@@ -39,7 +40,9 @@ mod tests;
 use crate::disk::{Disk, DiskFile, Mode};
 use bytes::Bytes;
 pub use crash::{KeepAll, LoseAll, PowerLoss, RandomLoss, SectorFate};
+pub(crate) use image::mix;
 use image::{Image, Ino};
+pub use points::{Coverage, CrashPoint, Outcome, Reach, Visit};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

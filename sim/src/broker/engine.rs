@@ -316,8 +316,7 @@ impl Broker {
         }
     }
 
-    /// Looks for directories whose topic is gone, and for what has lain in the trash for long
-    /// enough. The lists are only hints.
+    /// Looks for directories whose topic is gone. The list is only a hint.
     fn sweep(&mut self, sight: &Sight<'_>) -> io::Result<()> {
         for copy in layout::copies(&self.disk)? {
             match meta::topic(sight.view, &copy.place.topic) {
@@ -331,10 +330,7 @@ impl Broker {
                 Err(why) => self.keep(&Act::Remove(copy), &format!("it cannot be read: {why}")),
             }
         }
-        match self.mode {
-            Mode::On => self.empty_trash(sight),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// A copy of a partition that has another owner.
@@ -456,7 +452,6 @@ impl Broker {
                 self.accepted.advance()
             }
             Act::Anchor { link, copy, .. } => self.anchor_at_tail(link, copy),
-            Act::Reap { .. } => Ok(()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The commands, one file for each, and what they share.
 
 pub(crate) mod check_history;
+pub(crate) mod crash_explore;
 pub(crate) mod explore;
 pub(crate) mod mutants;
 pub(crate) mod replay;
