@@ -316,7 +316,8 @@ impl Broker {
         }
     }
 
-    /// Looks for directories whose topic is gone. The list is only a hint.
+    /// Looks for directories whose topic is gone, and for what has lain in the trash for long
+    /// enough. The lists are only hints.
     fn sweep(&mut self, sight: &Sight<'_>) -> io::Result<()> {
         for copy in layout::copies(&self.disk)? {
             match meta::topic(sight.view, &copy.place.topic) {
@@ -330,7 +331,10 @@ impl Broker {
                 Err(why) => self.keep(&Act::Remove(copy), &format!("it cannot be read: {why}")),
             }
         }
-        Ok(())
+        match self.mode {
+            Mode::On => self.empty_trash(sight),
+            _ => Ok(()),
+        }
     }
 
     /// A copy of a partition that has another owner.
@@ -452,6 +456,7 @@ impl Broker {
                 self.accepted.advance()
             }
             Act::Anchor { link, copy, .. } => self.anchor_at_tail(link, copy),
+            Act::Reap { .. } => Ok(()),
         }
     }
 }

@@ -7,11 +7,12 @@ use super::ledger::Place;
 use super::records;
 use super::wants::{Act, Seen, Want};
 use crate::trace::Decision;
+use holdfast_consensus::Micros;
 use holdfast_consensus::job::Call;
 use holdfast_consensus::message::Outcome;
 use holdfast_fsm::View;
 use holdfast_fsm::guard::{Claim, Guard, Inquiry, Keep, Permit, Standing};
-use holdfast_fsm::plane::{Cursor as Position, Plane, PlaneError};
+use holdfast_fsm::plane::{Cursor as Position, Plane, PlaneError, Trashed};
 use holdfast_fsm::records::{CopyStamp, Link, Owner, ResourceKind, Stamp};
 use holdfast_fsm::view::{DigestWalk, ReadError, Trust, WalkStep};
 use holdfast_log::mem_disk::MemDisk;
@@ -19,6 +20,10 @@ use std::io;
 
 /// Records that the walk of the store looks at in one pass.
 const WALK_ROWS: usize = 500;
+
+/// How long something lies in the trash before it goes for good. Short: what went there wrongly is
+/// lost in a scenario, unless somebody puts it back at once.
+const TRASH_DELAY: Micros = 1_000_000;
 
 /// The data plane, and what the broker needs to ask the guard.
 pub(super) struct Guarded {
@@ -125,6 +130,7 @@ impl Broker {
             },
             Act::Clean { link, .. } => Ok(Claim::Gone(link.stamp.clone())),
             Act::Discard(accepted) => topic_of(accepted, sight.view).map(Claim::Gone),
+            Act::Reap { claim, .. } => Ok((**claim).clone()),
         })
     }
 
@@ -189,8 +195,23 @@ impl Broker {
                 self.wants.push(Want::Decided(Decision::Permits, line));
                 Ok(())
             }
+            // Time alone lets it go: that is no decision.
+            Err(Keep::TooYoung { .. }) => Ok(()),
             Err(keep) => self.kept(act, &keep),
         }
+    }
+
+    /// Looks through the trash: each entry is proved once more before it goes for good (R34).
+    pub(super) fn empty_trash(&mut self, sight: &Sight<'_>) -> io::Result<()> {
+        let Ok(plane) = &self.guard.plane else { return Ok(()) };
+        let all = plane.trashed().map_err(|e| io::Error::other(e.to_string()))?;
+        for Trashed { name, copy, reason } in all {
+            if let Ok(reason) = reason {
+                let (claim, note) = (Box::new(reason.claim), copy.is_none());
+                self.consider(Act::Reap { name, claim, note }, sight)?;
+            }
+        }
+        Ok(())
     }
 
     fn carry_out(
@@ -247,6 +268,10 @@ impl Broker {
                 }
                 Ok(done)
             }
+            Act::Reap { name, note: true, .. } => {
+                Ok(plane.reap_note(permit, name, view, sight.shown, TRASH_DELAY))
+            }
+            Act::Reap { .. } => Ok(plane.reap(permit, view, sight.shown, TRASH_DELAY).map(|_| ())),
         }
     }
 

@@ -33,6 +33,12 @@ pub fn is_data(path: &str) -> bool {
     path.strip_prefix(DATA_DIR).is_some_and(|rest| rest.starts_with('/'))
 }
 
+/// True for a file of a live copy.
+#[must_use]
+pub fn is_copy(path: &str) -> bool {
+    path.strip_prefix(&root()).is_some_and(|rest| rest.starts_with('/'))
+}
+
 /// The log of a copy.
 #[must_use]
 pub fn log_of(dir: &str) -> String {
@@ -173,6 +179,7 @@ pub(super) mod tests {
         let dir = put(&disk, &place, &[Record { id: 1, time: 2 }]);
         assert!(is_there(&disk, &place).expect("listed"));
         assert!(is_data(&log_of(&dir)) && !is_data("database/log"));
+        assert!(is_copy(&log_of(&dir)) && !is_copy("data/volume"));
         let logs = partition_logs(&disk).expect("read");
         assert_eq!(logs, [(place.clone(), vec![Record { id: 1, time: 2 }])]);
         remove_by_name(&disk, "other").expect("nothing");

@@ -8,7 +8,7 @@ use super::records::Record;
 use crate::trace::Decision;
 use holdfast_consensus::Micros;
 use holdfast_consensus::job::Call;
-use holdfast_fsm::guard::Keep;
+use holdfast_fsm::guard::{Claim, Keep};
 use holdfast_fsm::plane::SeenCursor;
 
 /// Background work, done in passes.
@@ -130,6 +130,15 @@ pub enum Act {
     },
     /// Drop an accepted record.
     Discard(Accepted),
+    /// Remove an entry of the trash for good. Brokers without the guard have no trash.
+    Reap {
+        /// Its name in the trash.
+        name: String,
+        /// What was claimed when it went there.
+        claim: Box<Claim>,
+        /// True for a note, that is for the content of what was replaced or discarded.
+        note: bool,
+    },
 }
 
 impl Act {
@@ -153,6 +162,7 @@ impl Act {
                 "discard an accepted record for {} (incarnation {})",
                 accepted.topic, accepted.incarnation
             ),
+            Self::Reap { name, .. } => format!("remove {name} from the trash for good"),
         }
     }
 
@@ -167,6 +177,7 @@ impl Act {
                 format!("clean {} {} {}", link.child.name, copy.dir, link.stamp.incarnation)
             }
             Self::Discard(accepted) => format!("discard {}", accepted.sequence),
+            Self::Reap { name, .. } => format!("reap {name}"),
         }
     }
 
@@ -188,6 +199,7 @@ impl Act {
             Self::Clean { link, .. } => {
                 About::Ended { child: link.child.name.clone(), attachment: link.stamp.incarnation }
             }
+            Self::Reap { claim, .. } => About::Topic(claim.subject().name.clone()),
         }
     }
 }

@@ -7,7 +7,9 @@
 //!
 //! - `run PROFILE SEEDS`: a campaign, up to so many seeds in each range;
 //! - `explore FLAGS...`: the exhaustive search within these bounds;
-//! - `scenario NAME FLAGS...`: a scenario, over up to the seeds in `--seeds`.
+//! - `scenario NAME FLAGS...`: a scenario, over up to the seeds in `--seeds`;
+//! - `test PACKAGE WORDS...`: tests of a package, for a step behind which another one stands, so
+//!   that no schedule shows it alone. The properties are the names of the tests that must fail.
 
 pub mod patch;
 
@@ -44,6 +46,11 @@ pub enum Detect {
     /// A scenario with these flags.
     Scenario {
         /// Its name and flags as they are written.
+        words: Vec<String>,
+    },
+    /// Tests of a package in the scratch copy: seen if they fail.
+    Test {
+        /// The package and what else `cargo test` is told, as it is written.
         words: Vec<String>,
     },
 }
@@ -123,6 +130,15 @@ impl Detect {
             }
             Some("explore") => Ok(Self::Explore { flags: words.collect() }),
             Some("scenario") => Ok(Self::Scenario { words: words.collect() }),
+            Some("test") => {
+                let words: Vec<String> = words.collect();
+                // Without a filter a test would count that has nothing to do with the step.
+                if words.len() < 2 {
+                    Err("test names no tests".into())
+                } else {
+                    Ok(Self::Test { words })
+                }
+            }
             _ => Err(format!("nothing to detect it with: {text}")),
         }
     }
@@ -161,6 +177,10 @@ mod tests {
         }
         assert!(Mutant::read("x", &TEXT.replace("default 40", "default")).is_err());
         assert!(Mutant::read("x", &TEXT.replace("run default", "guess")).is_err());
+        let test = |words| Mutant::read("x", &TEXT.replace("run default 40", words));
+        assert!(test("test holdfast-fsm").is_err(), "everything may fail for anything");
+        let words = vec!["holdfast-fsm".to_owned(), "a_step".to_owned()];
+        assert_eq!(test("test holdfast-fsm a_step").map(|m| m.detect), Ok(Detect::Test { words }));
         assert!(Mutant::read("x", "source: a\n").is_err());
     }
 

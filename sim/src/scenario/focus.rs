@@ -13,13 +13,13 @@ const A: usize = 0;
 const B: usize = 1;
 const C: usize = 2;
 
-fn put(number: u64) -> Command {
+pub(super) fn put(number: u64) -> Command {
     let value = format!("{number:->120}").into();
     Command::KvPut { key: format!("k{}", number % 7).into(), value }
 }
 
 /// Writes through a node until so many are acknowledged, however often it must be tried.
-fn write(stage: &mut Stage, node: usize, count: u64) -> Result<LogId, Violation> {
+pub(super) fn write(stage: &mut Stage, node: usize, count: u64) -> Result<LogId, Violation> {
     let (mut acknowledged, mut last) = (0, LogId::default());
     for attempt in 0..count * 20 {
         if acknowledged == count {

@@ -9,7 +9,9 @@
 mod budget;
 mod focus;
 mod four;
+mod logs;
 pub mod stage;
+mod steps;
 mod storm;
 mod variants;
 
@@ -101,6 +103,42 @@ pub const ALL: &[Scenario] = &[
         program: variants::flip_back,
     },
     Scenario {
+        name: "step-rescued-copy",
+        summary: "a copy that was rescued from another disk looks like one that was moved away from (R33)",
+        loss: true,
+        program: steps::rescued_copy,
+    },
+    Scenario {
+        name: "step-forced-before",
+        summary: "behind a forced move a longer copy covers an older one by its length alone (R33)",
+        loss: true,
+        program: steps::forced_before,
+    },
+    Scenario {
+        name: "step-grown-copy",
+        summary: "the old owner takes records between the copy and the end of a move (R33)",
+        loss: true,
+        program: steps::grown_copy,
+    },
+    Scenario {
+        name: "step-copy-ahead",
+        summary: "the copy of a move under way lies where another node still owns the partition (R33)",
+        loss: true,
+        program: steps::copy_ahead,
+    },
+    Scenario {
+        name: "step-fresh-copy",
+        summary: "power is lost right after the first records of a new topic (R34)",
+        loss: false,
+        program: steps::fresh_copy,
+    },
+    Scenario {
+        name: "step-replaying-responder",
+        summary: "a leader is asked while its state is still at the last checkpoint (N3)",
+        loss: false,
+        program: steps::replaying_responder,
+    },
+    Scenario {
         name: "budget",
         summary: "what is to go goes in time: orphans, records, cursors, and after a quorum returned",
         loss: false,
@@ -159,6 +197,24 @@ pub const ALL: &[Scenario] = &[
         summary: "all nodes restart on disks that are full to the last byte",
         loss: false,
         program: focus::full_restart,
+    },
+    Scenario {
+        name: "longer-older-log",
+        summary: "the longer log is of an older term, and meets the one that was committed (B05)",
+        loss: false,
+        program: logs::longer_older_log,
+    },
+    Scenario {
+        name: "divergent-tail",
+        summary: "a follower holds a long tail of a lost term, and nobody writes any more (B29)",
+        loss: false,
+        program: logs::divergent_tail,
+    },
+    Scenario {
+        name: "two-cohorts",
+        summary: "two members have the longer log and two the higher term; the leader is gone (B07)",
+        loss: false,
+        program: logs::two_cohorts,
     },
     Scenario {
         name: "slow-store",

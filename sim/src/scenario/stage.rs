@@ -27,6 +27,11 @@ pub const MILLI: Micros = 1_000;
 /// Name of the property that a scenario could be played at all.
 const PLOT: &str = "plot";
 
+fn reference(place: &Place) -> PartitionRef {
+    let Place { topic, incarnation, partition } = place.clone();
+    PartitionRef { topic, incarnation, partition }
+}
+
 /// The stage.
 pub struct Stage {
     /// The world.
@@ -350,22 +355,49 @@ impl Stage {
         from: Option<usize>,
         to: usize,
     ) -> Verdict {
-        let Place { topic, incarnation, partition } = place.clone();
-        let view = self.world.view(through).ok_or_else(|| off_plot("nobody answers"))?;
-        let row = view.assignment(&topic, partition).ok().and_then(|at| at.value);
-        let row = row.ok_or_else(|| off_plot("the partition has no owner"))?;
-        let of = PartitionRef { topic, incarnation, partition };
-        let (placed, target) = (row.stamp.incarnation, self.owner(to));
-        let begin = Command::SetTarget(SetTarget { of: of.clone(), placed, target });
-        let Answer::MoveStarted { incarnation } = self.commit(through, &begin)? else {
-            return Err(off_plot("the move could not begin"));
-        };
+        let moving = self.begin_move(through, place, to)?;
         let mut length = 0;
         if let Some(from) = from {
             self.until_current(to)?;
             length = self.world.copy_partition(place, from, to)?;
         }
-        let forced = from.is_none();
+        self.complete_move(through, place, moving, length, from.is_none())
+    }
+
+    /// Begins to move a partition to another node; the move.
+    ///
+    /// # Errors
+    /// As [`Stage::commit`].
+    pub fn begin_move(
+        &mut self,
+        through: usize,
+        place: &Place,
+        to: usize,
+    ) -> Result<u64, Violation> {
+        let view = self.world.view(through).ok_or_else(|| off_plot("nobody answers"))?;
+        let row = view.assignment(&place.topic, place.partition).ok().and_then(|at| at.value);
+        let row = row.ok_or_else(|| off_plot("the partition has no owner"))?;
+        let (placed, target) = (row.stamp.incarnation, self.owner(to));
+        let begin = Command::SetTarget(SetTarget { of: reference(place), placed, target });
+        match self.commit(through, &begin)? {
+            Answer::MoveStarted { incarnation } => Ok(incarnation),
+            other => Err(off_plot(format!("the move could not begin: {other:?}"))),
+        }
+    }
+
+    /// Completes a move with the length of the copy, as the new owner reports it.
+    ///
+    /// # Errors
+    /// As [`Stage::commit`].
+    pub fn complete_move(
+        &mut self,
+        through: usize,
+        place: &Place,
+        incarnation: u64,
+        length: u64,
+        forced: bool,
+    ) -> Verdict {
+        let of = reference(place);
         let complete = Command::CompleteMove(CompleteMove { of, incarnation, length, forced });
         match self.commit(through, &complete)? {
             Answer::MoveCompleted { .. } => Ok(()),

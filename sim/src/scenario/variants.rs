@@ -11,7 +11,7 @@ const R: usize = 0;
 const L: usize = 1;
 const M: usize = 2;
 
-fn orders(incarnation: u64) -> Place {
+pub(super) fn orders(incarnation: u64) -> Place {
     Place { topic: "orders".to_owned(), incarnation, partition: 0 }
 }
 

@@ -413,6 +413,24 @@ impl Script {
         self.world.nodes[to].disk = self.world.nodes[to].disk.with_files(files);
     }
 
+    /// As [`Script::move_topics`], but only the copies themselves: what says whose volume it is
+    /// stays behind, and the copies lie among those of the other node.
+    pub fn move_copies(&mut self, from: usize, to: usize) {
+        let mut files = self.world.nodes[from].disk.files();
+        let moved: BTreeMap<_, _> = files.extract_if(.., |path, _| layout::is_copy(path)).collect();
+        self.world.nodes[from].disk = self.world.nodes[from].disk.with_files(files);
+        let mut files = self.world.nodes[to].disk.files();
+        files.extend(moved);
+        self.world.nodes[to].disk = self.world.nodes[to].disk.with_files(files);
+    }
+
+    /// The data plane of a node that is down is lost: an empty disk takes its place.
+    pub fn lose_topics(&mut self, node: usize) {
+        let mut files = self.world.nodes[node].disk.files();
+        files.retain(|path, _| !layout::is_data(path));
+        self.world.nodes[node].disk = self.world.nodes[node].disk.with_files(files);
+    }
+
     /// Copies the records of a partition from one node to another, as a move does before ownership
     /// flips; how many there are. The receiver's directory is its own.
     ///

@@ -25,7 +25,7 @@ pub(super) struct Sighting {
     pub(super) seeds: Option<u64>,
     /// Seconds until then.
     pub(super) seconds: f64,
-    /// How to see it again, behind `holdfast-sim`.
+    /// How to see it again: behind `holdfast-sim`, or as it is.
     pub(super) command: String,
 }
 
@@ -57,7 +57,22 @@ pub(super) fn hunt(
                 Ok(first.map(|f| (verdict_of(f), f["seed"].as_u64().map(|seed| seed + 1))))
             })
         }
+        Detect::Test { words } => Err(format!("no program runs the tests {}", words.join(" "))),
     }
+}
+
+/// What failing tests show: the expected one if it is among them.
+pub(super) fn sighting_of(
+    failed: &[String],
+    expected: &[String],
+    words: &[String],
+    seconds: f64,
+) -> Option<Sighting> {
+    let bare = |name: &str| name.rsplit("::").next().unwrap_or(name).to_owned();
+    let failed: Vec<String> = failed.iter().map(|name| bare(name)).collect();
+    let shown = failed.iter().find(|name| expected.contains(name)).or(failed.first())?;
+    let command = format!("cargo test -p {}", words.join(" "));
+    Some(Sighting { property: shown.clone(), seeds: None, seconds, command })
 }
 
 /// The property that a scenario's seed fails: lost records are the ledger's, the rest is named in
@@ -169,4 +184,21 @@ fn run(program: &Path, words: &[String]) -> Result<Option<(ExitStatus, Vec<u8>)>
     };
     let bytes = reader.join().map_err(|_| "the reader of the program's output ended badly")?;
     Ok(Some((status, bytes.map_err(failed)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_expected_test_is_shown_before_another_that_fails_too() {
+        let strings = |all: &[&str]| all.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+        let shown = |failed: &[&str]| {
+            let seen = sighting_of(&strings(failed), &strings(&["b"]), &strings(&["p", "b"]), 1.0);
+            seen.map(|s| s.property)
+        };
+        assert_eq!(shown(&["a", "tests::b"]).as_deref(), Some("b"));
+        assert_eq!(shown(&["a"]).as_deref(), Some("a"), "seen by another");
+        assert_eq!(shown(&[]), None, "survived");
+    }
 }

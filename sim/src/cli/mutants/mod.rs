@@ -1,18 +1,21 @@
 //! `mutants`: plants each bug in a scratch copy, builds it, and demands that the simulator sees it.
 
 mod hunt;
+mod report;
 mod scratch;
 
 use super::{ENVIRONMENT, FAILED, print};
 use clap::Args;
 use holdfast_sim::mutants::{Detect, Mutant, median};
-use hunt::{Sighting, hunt};
+use hunt::{Sighting, hunt, sighting_of};
+use report::Report;
 use scratch::Scratch;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
 use std::time::Instant;
 
 /// Where the patches are, in the workspace.
@@ -47,6 +50,9 @@ pub(crate) struct Mutants {
     /// Print one JSON object to standard output.
     #[arg(long)]
     json: bool,
+    /// Print the table as the book holds it.
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
 }
 
 /// What became of one.
@@ -117,40 +123,87 @@ impl Mutants {
         let mut scratch = Scratch::new(root, &at)?;
         eprintln!("building the simulator without a mutant in {}", at.display());
         let program = scratch.build_unmutated()?;
-        let (mut rows, mut used, of) = (Vec::new(), Used::new(), mutants.len());
-        for mutant in mutants {
-            eprintln!("{} of {of}: {}", rows.len() + 1, mutant.name);
-            let fate = self.fate(&mut scratch, &mutant, &mut used)?;
-            eprint!("{}", line(&mutant, &fate));
-            rows.push(Row { mutant, fate });
-        }
+        let (mut rows, used) = self.plant_all(&mut scratch, mutants)?;
         scratch.restore()?;
-        let unclean = self.unmutated(&program, &used)?;
-        let wall = begun.elapsed().as_secs_f64();
-        let text = match self.json {
-            true => format!("{}\n", as_json(&rows, &unclean, wall)),
-            false => as_table(&rows, &unclean, wall),
+        let unclean = self.unmutated(&program, &scratch, &used)?;
+        rows.sort_by(|a, b| a.mutant.name.cmp(&b.mutant.name));
+        let report = Report { rows, unclean, wall: begun.elapsed().as_secs_f64() };
+        let text = match (self.json, self.markdown) {
+            (true, _) => format!("{}\n", report.as_json()),
+            (_, true) => report.as_markdown(),
+            _ => report.as_table(),
         };
         print(&text).map_or_else(Ok, |()| {
-            let all = rows.iter().all(|row| matches!(row.fate, Fate::Killed { .. }));
-            let good = all && unclean.is_empty();
-            Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+            Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
         })
     }
 
+    /// Builds one after the other, and looks for each while the next is being built.
+    fn plant_all(
+        &self,
+        scratch: &mut Scratch,
+        mut mutants: Vec<Mutant>,
+    ) -> Result<(Vec<Row>, Used), String> {
+        // What is planted in a lower crate is built together: it costs the builds above it too.
+        mutants.sort_by_key(|mutant| (depth(mutant), mutant.name.clone()));
+        let of = mutants.len();
+        let (built, waiting) = sync_channel::<(Mutant, Built)>(1);
+        thread::scope(|scope| {
+            let hunter = scope.spawn(|| self.hunt_built(waiting, of));
+            let planted = plant_each(scratch, mutants, built);
+            let hunted = hunter.join().map_err(|_| "the thread that looks ended badly")?;
+            planted.and(hunted)
+        })
+    }
+
+    /// Looks for each that was built.
+    fn hunt_built(
+        &self,
+        waiting: Receiver<(Mutant, Built)>,
+        of: usize,
+    ) -> Result<(Vec<Row>, Used), String> {
+        let (mut rows, mut used) = (Vec::new(), Used::new());
+        for (mutant, built) in waiting {
+            let fate = match built {
+                Built::Broken(why) => Fate::Broken(why),
+                Built::Program(program) => self.fate(&program, &mutant, &mut used)?,
+                Built::Tested(seen) => {
+                    used.entry((mutant.detect.clone(), 0)).or_insert(1);
+                    judge(&mutant, seen.into_iter().collect(), 1)
+                }
+            };
+            eprint!("{:>3} of {of}: {}", rows.len() + 1, report::line(&mutant, &fate));
+            rows.push(Row { mutant, fate });
+        }
+        Ok((rows, used))
+    }
+
     /// What the simulator reports without any mutant on the seeds that mutants were seen with, and
-    /// in the searches and scenarios: nothing, or the sightings mean nothing.
-    fn unmutated(&self, program: &Path, used: &Used) -> Result<Vec<Sighting>, String> {
+    /// in the searches, scenarios and tests: nothing, or the sightings mean nothing.
+    fn unmutated(
+        &self,
+        program: &Path,
+        scratch: &Scratch,
+        used: &Used,
+    ) -> Result<Vec<Sighting>, String> {
+        let jobs = thread::available_parallelism().map_or(1, usize::from).max(self.jobs);
         let mut seen = Vec::new();
         for ((detect, n), seeds) in used {
-            let detect = match detect {
-                Detect::Run { profile, .. } => {
-                    Detect::Run { profile: profile.clone(), seeds: *seeds }
-                }
-                other => other.clone(),
-            };
             eprintln!("without a mutant, range {n}: {detect:?}");
-            seen.extend(hunt(program, &detect, *n, self.jobs)?);
+            seen.extend(match detect {
+                Detect::Test { words } => {
+                    let begun = Instant::now();
+                    let failed = scratch.test(words)?;
+                    sighting_of(&failed, &[], words, begun.elapsed().as_secs_f64())
+                }
+                Detect::Run { profile, .. } => {
+                    let whole = Detect::Run { profile: profile.clone(), seeds: *seeds };
+                    hunt(program, &whole, *n, jobs)?
+                }
+                Detect::Explore { .. } | Detect::Scenario { .. } => {
+                    hunt(program, detect, *n, jobs)?
+                }
+            });
         }
         Ok(seen)
     }
@@ -159,28 +212,16 @@ impl Mutants {
     fn ranges_of(&self, detect: &Detect) -> std::ops::Range<u64> {
         match detect {
             Detect::Run { .. } => 0..self.ranges,
-            Detect::Explore { .. } | Detect::Scenario { .. } => 0..1,
+            Detect::Explore { .. } | Detect::Scenario { .. } | Detect::Test { .. } => 0..1,
         }
     }
 
-    fn fate(
-        &self,
-        scratch: &mut Scratch,
-        mutant: &Mutant,
-        used: &mut Used,
-    ) -> Result<Fate, String> {
-        if let Err(e) = scratch.plant(&mutant.patch) {
-            return Ok(Fate::Broken(format!("does not apply: {e}")));
-        }
-        let program = match scratch.build() {
-            Ok(program) => program,
-            Err(e) => return Ok(Fate::Broken(format!("does not build: {e}"))),
-        };
+    fn fate(&self, program: &Path, mutant: &Mutant, used: &mut Used) -> Result<Fate, String> {
         let ranges = self.ranges_of(&mutant.detect);
         let of = ranges.clone().count();
         let mut seen = Vec::new();
         for n in ranges {
-            let sighting = hunt(&program, &mutant.detect, n, self.jobs)?;
+            let sighting = hunt(program, &mutant.detect, n, self.jobs)?;
             if let Some(sighting) = &sighting {
                 let plan = match &mutant.detect {
                     Detect::Run { profile, .. } => {
@@ -193,17 +234,70 @@ impl Mutants {
             }
             seen.extend(sighting);
         }
-        if seen.len() * 2 <= of {
-            return Ok(Fate::Survived { seen_in: seen.len() });
-        }
-        let as_expected = |s: &&Sighting| mutant.properties.contains(&s.property);
-        let expected = seen.iter().any(|s| as_expected(&s));
-        let shown = seen.iter().find(as_expected).or(seen.first()).cloned();
-        let Some(mut by) = shown else { return Ok(Fate::Survived { seen_in: 0 }) };
-        by.seconds = median(seen.iter().map(|s| s.seconds).collect()).unwrap_or(by.seconds);
-        by.seeds = median(seen.iter().filter_map(|s| s.seeds).collect());
-        Ok(Fate::Killed { by, expected, ranges: seen.len() })
+        Ok(judge(mutant, seen, of))
     }
+}
+
+/// What came of building a mutant.
+enum Built {
+    /// A simulator to look with.
+    Program(PathBuf),
+    /// Its tests ran at once: they need the copy that it is planted in.
+    Tested(Option<Sighting>),
+    /// It does not apply or does not build.
+    Broken(String),
+}
+
+/// Builds each, and hands it over. Ends early if nobody takes them any more: who took them failed.
+fn plant_each(
+    scratch: &mut Scratch,
+    mutants: Vec<Mutant>,
+    built: SyncSender<(Mutant, Built)>,
+) -> Result<(), String> {
+    for (n, mutant) in mutants.into_iter().enumerate() {
+        // At most three are there at once: one that is looked for, one that waits, one in work.
+        let ready = build(scratch, &mutant, &format!("planted-{}", n % 3))?;
+        if built.send((mutant, ready)).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn build(scratch: &mut Scratch, mutant: &Mutant, program: &str) -> Result<Built, String> {
+    if let Err(e) = scratch.plant(&mutant.patch) {
+        return Ok(Built::Broken(format!("does not apply: {e}")));
+    }
+    let begun = Instant::now();
+    let built = match &mutant.detect {
+        Detect::Test { words } => scratch.test(words).map(|failed| {
+            let seconds = begun.elapsed().as_secs_f64();
+            Built::Tested(sighting_of(&failed, &mutant.properties, words, seconds))
+        }),
+        _ => scratch.build_as(program).map(Built::Program),
+    };
+    Ok(built.unwrap_or_else(|e| Built::Broken(format!("does not build: {e}"))))
+}
+
+/// How far up the crates the lowest file is that it changes.
+fn depth(mutant: &Mutant) -> usize {
+    const CRATES: [&str; 4] = ["consensus/", "log/", "fsm/", "sim/"];
+    let of = |path: &str| CRATES.iter().position(|c| path.starts_with(c)).unwrap_or(CRATES.len());
+    mutant.patch.paths().map(of).min().unwrap_or(CRATES.len())
+}
+
+/// What the sightings in so many ranges amount to.
+fn judge(mutant: &Mutant, seen: Vec<Sighting>, of: usize) -> Fate {
+    if seen.len() * 2 <= of {
+        return Fate::Survived { seen_in: seen.len() };
+    }
+    let as_expected = |s: &&Sighting| mutant.properties.contains(&s.property);
+    let expected = seen.iter().any(|s| as_expected(&s));
+    let shown = seen.iter().find(as_expected).or(seen.first()).cloned();
+    let Some(mut by) = shown else { return Fate::Survived { seen_in: 0 } };
+    by.seconds = median(seen.iter().map(|s| s.seconds).collect()).unwrap_or(by.seconds);
+    by.seeds = median(seen.iter().filter_map(|s| s.seeds).collect());
+    Fate::Killed { by, expected, ranges: seen.len() }
 }
 
 /// Every mutant of the workspace, by name.
@@ -245,86 +339,4 @@ fn find_root() -> Result<PathBuf, String> {
 
 fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
-}
-
-/// One line of the table.
-fn line(mutant: &Mutant, fate: &Fate) -> String {
-    let name = &mutant.name;
-    match fate {
-        Fate::Killed { by, expected, ranges } => {
-            let seen = if *expected { String::new() } else { "seen by ".to_owned() };
-            let seeds = by.seeds.map_or_else(|| "-".to_owned(), |n| n.to_string());
-            format!(
-                "{name:<36} killed    {:<34} {seeds:>6} {:>7.1} s  {ranges}x\n",
-                format!("{seen}{}", by.property),
-                by.seconds
-            )
-        }
-        Fate::Survived { seen_in } => {
-            format!(
-                "{name:<36} SURVIVED  expected {} (seen in {seen_in} ranges)\n",
-                mutant.properties.join(" or ")
-            )
-        }
-        Fate::Broken(why) => format!("{name:<36} BROKEN    {why}\n"),
-    }
-}
-
-fn counts(rows: &[Row]) -> [usize; 4] {
-    let count = |f: &dyn Fn(&Fate) -> bool| rows.iter().filter(|row| f(&row.fate)).count();
-    [
-        count(&|fate| matches!(fate, Fate::Killed { expected: true, .. })),
-        count(&|fate| matches!(fate, Fate::Killed { expected: false, .. })),
-        count(&|fate| matches!(fate, Fate::Survived { .. })),
-        count(&|fate| matches!(fate, Fate::Broken(_))),
-    ]
-}
-
-fn as_table(rows: &[Row], unclean: &[Sighting], wall: f64) -> String {
-    let mut text =
-        format!("{:<36} {:<9} {:<34} {:>6} {:>9}\n", "mutant", "fate", "checker", "seeds", "time");
-    for row in rows {
-        text += &line(&row.mutant, &row.fate);
-    }
-    let [killed, otherwise, survived, broken] = counts(rows);
-    text += &format!(
-        "{} mutants: {killed} killed, {otherwise} seen by another checker, {survived} survived, {broken} broken; {wall:.0} s\n",
-        rows.len()
-    );
-    if unclean.is_empty() {
-        text += "without a mutant: every property held on the same seeds\n";
-    }
-    for s in unclean {
-        text += &format!("without a mutant: {} FAILED in {}\n", s.property, s.command);
-    }
-    text
-}
-
-fn as_json(rows: &[Row], unclean: &[Sighting], wall: f64) -> Value {
-    let [killed, otherwise, survived, broken] = counts(rows);
-    let show = |row: &Row| {
-        let mut object = json!({
-            "name": row.mutant.name, "source": row.mutant.source, "what": row.mutant.what,
-            "expected": row.mutant.properties,
-        });
-        let more = match &row.fate {
-            Fate::Killed { by, expected, .. } => json!({
-                "fate": "killed", "checker": by.property, "as_expected": expected,
-                "seeds": by.seeds, "seconds": by.seconds, "again": by.command,
-            }),
-            Fate::Survived { seen_in } => json!({ "fate": "survived", "ranges": seen_in }),
-            Fate::Broken(why) => json!({ "fate": "broken", "why": why }),
-        };
-        if let (Value::Object(object), Value::Object(more)) = (&mut object, more) {
-            object.extend(more);
-        }
-        object
-    };
-    let unclean: Vec<Value> =
-        unclean.iter().map(|s| json!({ "property": s.property, "again": s.command })).collect();
-    json!({
-        "mutants": rows.iter().map(show).collect::<Vec<_>>(),
-        "killed": killed, "seen_by_another": otherwise, "survived": survived, "broken": broken,
-        "unmutated_failures": unclean, "wall_seconds": wall,
-    })
 }
