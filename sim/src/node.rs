@@ -318,6 +318,9 @@ pub fn run(
             window_messages: 12,
             uncommitted_bytes: 256 << 10,
             command_bytes: 64 << 10,
+            heartbeat: setup.heartbeat,
+            election_min: 3 * setup.heartbeat,
+            election_max: setup.election_max(),
             ..CoreConfig::new(identity.member)
         },
         waiting_bytes: 256 << 10,

@@ -8,6 +8,13 @@ use holdfast_consensus::Micros;
 /// Names of the profiles, for usage texts.
 pub const PROFILES: [&str; 3] = ["default", "calm", "load"];
 
+/// The product's heartbeat interval.
+const HEARTBEAT: Micros = 50_000;
+/// Operations that the clients of a run of `load` want together.
+const LOAD_OPERATIONS: u64 = 244;
+/// Virtual time over which they want them.
+const LOAD_LASTS: Micros = 50_000_000;
+
 /// A family of runs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Profile {
@@ -15,7 +22,7 @@ pub enum Profile {
     Default,
     /// No faults at all.
     Calm,
-    /// Five nodes under heavy load with every fault on.
+    /// Five nodes that are written to steadily for more than a minute, with every fault on.
     Load,
 }
 
@@ -203,6 +210,10 @@ pub struct Setup {
     pub think: Micros,
     /// Faults do not end before this.
     pub active_min: Micros,
+    /// Faults end at this, whatever the clients have reached.
+    pub active_max: Micros,
+    /// Heartbeat interval; the election timeout is three to six of these, as in the product.
+    pub heartbeat: Micros,
     /// Largest value written, in bytes.
     pub value_bytes: u64,
     /// Distinct keys.
@@ -246,6 +257,12 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// The longest election timeout.
+    #[must_use]
+    pub const fn election_max(&self) -> Micros {
+        6 * self.heartbeat
+    }
+
     /// Mean pause of a client before its operation of this number.
     #[must_use]
     pub const fn pause_before(&self, operation: u64) -> Micros {
@@ -266,7 +283,7 @@ impl Setup {
             Profile::Calm => {}
             Profile::Load => {
                 setup.draw_faults(choices, 1000);
-                setup.nemesis = setup.nemesis.max(1_000_000);
+                setup.nemesis = choices.between("load-nemesis", 4_000_000, 12_000_000);
             }
         }
         let faulty = !setup.faults.is_empty();
@@ -288,12 +305,14 @@ impl Setup {
             quota: 0,
             think: 0,
             active_min: 0,
+            active_max: 40_000_000,
+            heartbeat: HEARTBEAT,
             value_bytes: 120,
             keys: between("keys", 2, 12),
             snapshot_entries: between("snapshot-entries", 8, 80),
             kept_entries: between("kept-entries", 0, 40),
-            checkpoint_bytes: between("checkpoint-bytes", 500, 20_000),
-            checkpoint_after: between("checkpoint-after", 50_000, 2_000_000),
+            checkpoint_bytes: between("checkpoint-bytes", 500, 40_000),
+            checkpoint_after: between("checkpoint-after", 50_000, 6_000_000),
             segment_bytes: between("segment-pages", 8, 24) * 4096,
             delay: if wan { between("delay", 2_000, 15_000) } else { between("delay", 20, 400) },
             jitter: if wan { between("jitter", 100, 10_000) } else { between("jitter", 10, 600) },
@@ -318,12 +337,19 @@ impl Setup {
             self.workload = WORKLOADS[choices.among("workload", &named)].0;
         }
         let clients =
-            choices.between("clients", if load { 8 } else { 1 }, if load { 24 } else { 8 });
+            choices.between("clients", if load { 4 } else { 1 }, if load { 12 } else { 8 });
         self.clients = usize::try_from(clients).unwrap_or(1);
-        let total = if load { 640 } else { choices.between("operations", 180, 420) };
+        let total = if load { LOAD_OPERATIONS } else { choices.between("operations", 180, 420) };
         let slow = [2_000, 2_000, 20_000, 60_000];
         self.think = if load { 1_000 } else { choices.choose("think", (0, 1_000_000), &slow) };
         self.quota = total.div_ceil(clients);
+        if load {
+            self.think = LOAD_LASTS / self.quota;
+            self.active_max = 2 * LOAD_LASTS;
+            self.heartbeat = 2 * HEARTBEAT;
+            self.checkpoint_bytes = 64 << 10;
+            self.checkpoint_after = choices.between("load-checkpoint", 2_000_000, 10_000_000);
+        }
         match self.workload {
             Workload::Idle => {
                 self.quota = 0;

@@ -7,7 +7,6 @@ use holdfast_consensus::marks::MARKS;
 use holdfast_sim::campaign::{self, Source, Totals};
 use holdfast_sim::check::Violation;
 use holdfast_sim::profile::Profile;
-use holdfast_sim::world::ELECTION;
 use holdfast_sim::{faults, marks};
 use serde_json::{Value, json};
 use std::ops::Range;
@@ -154,9 +153,9 @@ impl Progress {
     }
 }
 
-/// A time as a number of (longest) election timeouts.
-fn timeouts(micros: u64) -> f64 {
-    seconds(micros) / seconds(ELECTION)
+/// A number of (longest) election timeouts, from thousandths.
+fn timeouts(thousandths: u64) -> f64 {
+    seconds(thousandths * 1000)
 }
 
 fn as_json(totals: &Totals, failures: &[Failure], wall: f64) -> Value {

@@ -104,6 +104,11 @@ impl Clients {
         self.all.iter().map(|c| c.ended).sum()
     }
 
+    /// True if no operation is under way.
+    pub(super) fn nobody_waits(&self) -> bool {
+        self.all.iter().all(|c| c.work.is_none())
+    }
+
     /// True if no client wants to begin another operation.
     pub(super) fn nobody_wants(&self) -> bool {
         self.all.iter().all(|c| c.ended >= self.quota || c.operation == NO_MORE)

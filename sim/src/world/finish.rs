@@ -1,15 +1,12 @@
 //! The end of a run: heal, finish, converge, restart from the disks, converge again, compare.
 
-use super::{ACTIVE_MAX, Event, LOOK_EVERY, Phase, World};
+use super::{Event, LOOK_EVERY, Phase, World};
 use crate::check::durability::{self, Held};
 use crate::check::progress::{CONVERGE_TIMEOUTS, SILENT_TIMEOUTS};
 use crate::check::{Verdict, Violation};
 use crate::choices::{Actor, Stream};
 use holdfast_consensus::Micros;
 use holdfast_fsm::view::LIST_MAX;
-
-/// The longest election timeout of the runs.
-pub const ELECTION: Micros = 300_000;
 
 impl World {
     /// Looks whether the run can go to its next phase.
@@ -24,10 +21,11 @@ impl World {
             }
             Phase::Core => self.look_at_core(),
             Phase::Healed => {
+                self.nothing_asked();
                 if self.demand(SILENT_TIMEOUTS)? && self.clients.done() {
                     self.phase = Phase::Converging;
                     self.progress.moved(self.now);
-                    self.summary.slowest[0] = self.progress.longest();
+                    self.summary.slowest[0] = self.in_timeouts(self.progress.longest());
                     self.progress.forget();
                 }
                 Ok(())
@@ -48,7 +46,7 @@ impl World {
                     return self.demand(CONVERGE_TIMEOUTS).map(drop);
                 }
                 self.progress.moved(self.now);
-                self.summary.slowest[1] = self.progress.longest();
+                self.summary.slowest[1] = self.in_timeouts(self.progress.longest());
                 self.read_disks()?;
                 self.compare_all()?;
                 self.suite.finish()?;
@@ -59,6 +57,18 @@ impl World {
         }
     }
 
+    /// While no client waits for anything, nothing has to move.
+    pub(super) fn nothing_asked(&mut self) {
+        if self.clients.nobody_waits() {
+            self.progress.moved(self.now);
+        }
+    }
+
+    /// A span in thousandths of the longest election timeout.
+    fn in_timeouts(&self, span: Micros) -> u64 {
+        span * 1000 / self.setup.election_max()
+    }
+
     /// True if it is time to heal. A tape decides it where it says so; else faults end once the
     /// clients have most of what they want and a tape has no more of them.
     fn ends_faults(&mut self) -> bool {
@@ -66,7 +76,7 @@ impl World {
         let early = self.now < self.setup.active_min
             || self.foresees_faults()
             || self.choices.foresees(Stream::Heal, Actor::World, look + 1);
-        let due = (self.clients.nearly_done() && !early) || self.now > ACTIVE_MAX;
+        let due = (self.clients.nearly_done() && !early) || self.now > self.setup.active_max;
         self.choices.enter_at(Stream::Heal, Actor::World, look);
         let due = self.choices.observe("now", due) || (due && self.choices.is_tape());
         self.choices.leave();

@@ -74,7 +74,9 @@ impl World {
         let chance = if self.setup.faults.is_empty() { 0 } else { 500 };
         let majority_first = self.choices.chance("first", chance);
         self.choices.leave();
-        if !majority_first || all < 3 {
+        // Forming needs every listed member (R7): before the first commit a majority can do nothing.
+        let formed = self.committed() > Index(0);
+        if !majority_first || all < 3 || !formed {
             self.heal();
             return Ok(());
         }
@@ -140,6 +142,9 @@ impl World {
 
     /// The first mode: what the majority owes.
     pub(super) fn look_at_core(&mut self) -> Verdict {
+        if self.liveness.goal.is_none() {
+            self.nothing_asked();
+        }
         if !self.demand(SILENT_TIMEOUTS)? {
             return Ok(());
         }
@@ -194,7 +199,7 @@ impl World {
     /// Demands progress; `false` if there is none and faults alone explain it, which ends the run
     /// without a violation.
     pub(super) fn demand(&mut self, timeouts: u64) -> Result<bool, Violation> {
-        let verdict = self.progress.check(self.now, super::finish::ELECTION, timeouts, || {
+        let verdict = self.progress.check(self.now, self.setup.election_max(), timeouts, || {
             let blame = match stuck::blame(&self.facts()) {
                 Blame::Faults(why) | Blame::Code(why) => why,
             };

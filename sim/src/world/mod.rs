@@ -33,7 +33,6 @@ use crate::profile::{FaultKind, Profile, Setup};
 use crate::queue::Queue;
 use crate::trace::{self, Recording, Trace};
 use clients::Clients;
-pub use finish::ELECTION;
 use holdfast_consensus::job::{Call, Lane};
 use holdfast_consensus::message::Message;
 use holdfast_consensus::{Index, MemberId, Micros, Ticket};
@@ -42,8 +41,6 @@ use network::Network;
 use std::collections::{BTreeMap, BTreeSet};
 use suite::Suite;
 
-/// Virtual time after which faults end, whatever the clients have reached.
-const ACTIVE_MAX: Micros = 40_000_000;
 /// Time between two looks at the progress of a healed cluster.
 const LOOK_EVERY: Micros = 50_000;
 
@@ -117,8 +114,9 @@ pub struct Summary {
     /// Snapshots taken and installed, segments given up.
     pub snapshots: [u64; 3],
     /// Longest time without an acknowledgement once faults were over, and longest time that
-    /// replicas took to agree once the clients were done.
-    pub slowest: [Micros; 2],
+    /// replicas took to agree once the clients were done, in thousandths of the run's longest
+    /// election timeout.
+    pub slowest: [u64; 2],
     /// Runs that stood still because faults alone explain it.
     pub excused: u64,
     /// Hash of the run.
