@@ -56,7 +56,10 @@ pub(super) fn longer_older_log(stage: &mut Stage) -> Verdict {
     stage.world.rejoin(A);
     stage.world.start(leader)?;
     stage.tell("one of the two that committed it comes back, and meets the longer log");
-    demand(stage, "somebody leads", |world| world.leader().is_some())?;
+    demand(stage, "somebody leads in a later term", |world| {
+        let leader = world.leader().and_then(|leader| world.status(leader));
+        leader.is_some_and(|status| status.hard.term > written.term)
+    })?;
     stage.until_current(A)?;
     stage.finish(SECOND)
 }

@@ -67,6 +67,18 @@ pub const ALL: &[Scenario] = &[
         program: variants::recreated,
     },
     Scenario {
+        name: "deposed-leader",
+        summary: "the leader is deposed after its answer, and its successor makes the answer wrong (N2)",
+        loss: false,
+        program: variants::deposed_leader,
+    },
+    Scenario {
+        name: "store-from-backup",
+        summary: "the store of a node comes from a backup older than its log and its data (N17)",
+        loss: true,
+        program: variants::store_from_backup,
+    },
+    Scenario {
         name: "recreated-behind",
         summary: "the old state knows the deletion of one incarnation and not the creation of the next (N1)",
         loss: true,

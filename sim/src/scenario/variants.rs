@@ -4,6 +4,7 @@ use super::four::{age, meanwhile};
 use super::stage::{SECOND, Stage, off_plot};
 use crate::broker::ledger::Place;
 use crate::check::Verdict;
+use crate::world::script::Part;
 use holdfast_consensus::job::Lane;
 use holdfast_log::mem_disk::Op;
 
@@ -166,5 +167,49 @@ pub(super) fn flip_back(stage: &mut Stage) -> Verdict {
         some => return Err(off_plot(format!("{some} of 10 records were acknowledged"))),
     }
     stage.world.run_for(4 * SECOND)?;
+    stage.finish(3 * SECOND)
+}
+
+/// N2: as [`recreated`], and the leader that answered is deposed meanwhile: its successor commits
+/// what makes the answer wrong.
+pub(super) fn deposed_leader(stage: &mut Stage) -> Verdict {
+    stage.open()?;
+    stage.lead(L)?;
+    let first = stage.create(L, "orders", &[R])?;
+    stage.until_current(R)?;
+    stage.produce_all(R, "orders", 3)?;
+    stage.world.slow_notes(L, R, SECOND);
+    stage.delete(L, "orders")?;
+    stage.tell(format!("orders ({first}) is deleted; what n2 answers to n1 takes a second"));
+    stage.question_is_out(R)?;
+    stage.lead(M)?;
+    let second = stage.create(M, "orders", &[R])?;
+    stage.until_current(R)?;
+    stage.produce_all(R, "orders", 20)?;
+    stage.tell(format!("n3 leads now; orders is created again ({second}) and holds 20 records"));
+    stage.world.run_for(4 * SECOND)?;
+    stage.finish(3 * SECOND)
+}
+
+/// N17: the store of a node is put back from a backup that is older than its log and its data.
+pub(super) fn store_from_backup(stage: &mut Stage) -> Verdict {
+    stage.open()?;
+    stage.lead(L)?;
+    stage.create(L, "audit", &[L])?;
+    stage.until_current(R)?;
+    stage.world.run_for(2 * SECOND)?;
+    let backup = stage.world.image(R);
+    let incarnation = stage.create(L, "orders", &[R])?;
+    stage.until_current(R)?;
+    stage.produce_all(R, "orders", 20)?;
+    stage.tell(format!("orders is created at {incarnation}; n1 holds its 20 records"));
+    stage.power_cut(R);
+    stage.world.restore(R, &backup, Part::Store);
+    stage.tell("the store of n1 is put back from a backup of before that; log and data stay");
+    meanwhile(stage)?;
+    stage.start_unheard(R, M)?;
+    stage.world.run_for(3 * SECOND)?;
+    stage.hear(R);
+    stage.until_current(R)?;
     stage.finish(3 * SECOND)
 }

@@ -375,7 +375,7 @@ impl Script {
 
     /// Puts files of a backup in the place of those of a node that is down; what the backup does
     /// not hold of this part is gone. An empty image wipes it. From now on nobody holds the node
-    /// to what it promised before: forgetting is what the operator did.
+    /// to what it promised before, unless its log stays: forgetting is what the operator did.
     ///
     /// # Panics
     /// If the node runs.
@@ -387,8 +387,11 @@ impl Script {
         let back = image.0.iter().filter(|(path, _)| part.holds(path));
         files.extend(back.map(|(path, bytes)| (path.clone(), bytes.clone())));
         n.disk = n.disk.with_files(files);
-        n.promises = Promises::default();
-        n.ground = Ground::default();
+        // What it promised, it promised by its log.
+        if part != Part::Store {
+            n.promises = Promises::default();
+            n.ground = Ground::default();
+        }
         self.world.note(Some(node), || {
             let what = if image.0.is_empty() { "is wiped" } else { "is replaced from a backup" };
             What::fault("restored", format!("{part:?} {what}").to_lowercase())
