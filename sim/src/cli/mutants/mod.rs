@@ -29,6 +29,9 @@ pub(crate) struct Mutants {
     /// Only that every patch applies: nothing is built.
     #[arg(long)]
     check: bool,
+    /// Only that they compile: nothing is looked for.
+    #[arg(long, conflicts_with = "check")]
+    compile: bool,
     /// Only the set that is run after every change of the simulator.
     #[arg(long)]
     calibration: bool,
@@ -91,8 +94,11 @@ impl Mutants {
             Ok(mutants) => mutants,
             Err(e) => return trouble(e),
         };
-        let result =
-            if self.check { check(&root, &mutants) } else { self.hunt_all(&root, mutants) };
+        let result = match (self.check, self.compile) {
+            (true, _) => check(&root, &mutants),
+            (_, true) => self.compile_all(&root, mutants),
+            _ => self.hunt_all(&root, mutants),
+        };
         match result {
             Ok(code) => code,
             Err(e) => trouble(e),
@@ -117,11 +123,32 @@ impl Mutants {
         Ok(all)
     }
 
+    fn scratch(&self, root: &Path) -> Result<Scratch, String> {
+        let at = self.scratch.clone().unwrap_or_else(|| target(root).join("mutants"));
+        eprintln!("the scratch copy is in {}", at.display());
+        Scratch::new(root, &at)
+    }
+
+    /// Plants each and lets the compiler look at it, without making a program.
+    fn compile_all(&self, root: &Path, mut mutants: Vec<Mutant>) -> Result<ExitCode, String> {
+        let mut scratch = self.scratch(root)?;
+        mutants.sort_by_key(|mutant| (depth(mutant), mutant.name.clone()));
+        let (mut broken, of) = (0, mutants.len());
+        for mutant in mutants {
+            if let Err(e) = scratch.plant(&mutant.patch).and_then(|()| scratch.compile()) {
+                broken += 1;
+                eprintln!("{}: {e}", mutant.name);
+            }
+        }
+        scratch.restore()?;
+        println!("{} of {of} mutants compile", of - broken);
+        Ok(if broken == 0 { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    }
+
     fn hunt_all(&self, root: &Path, mutants: Vec<Mutant>) -> Result<ExitCode, String> {
         let begun = Instant::now();
-        let at = self.scratch.clone().unwrap_or_else(|| target(root).join("mutants"));
-        let mut scratch = Scratch::new(root, &at)?;
-        eprintln!("building the simulator without a mutant in {}", at.display());
+        let mut scratch = self.scratch(root)?;
+        eprintln!("building the simulator without a mutant");
         let program = scratch.build_unmutated()?;
         let (mut rows, used) = self.plant_all(&mut scratch, mutants)?;
         scratch.restore()?;

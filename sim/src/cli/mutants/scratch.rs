@@ -87,6 +87,13 @@ impl Scratch {
         Err(end_of(&output.stderr))
     }
 
+    /// Lets the compiler look at the simulator as it is planted now.
+    pub(super) fn compile(&self) -> Result<(), String> {
+        let words = ["check", "--quiet", "--profile", PROFILE, "-p", "holdfast-sim"];
+        let output = self.cargo(words.map(str::to_owned).to_vec())?;
+        if output.status.success() { Ok(()) } else { Err(end_of(&output.stderr)) }
+    }
+
     /// Runs tests as it is planted now; the names of those that fail.
     pub(super) fn test(&self, words: &[String]) -> Result<Vec<String>, String> {
         let mut all = ["test", "--profile", PROFILE, "-p"].map(str::to_owned).to_vec();
