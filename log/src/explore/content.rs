@@ -94,6 +94,10 @@ impl Content {
     /// If something that the log reports cannot be read, or two reports do not agree.
     pub(super) fn of<D: Disk>(log: &Log<D>) -> Result<Self, String> {
         let found = log.recovered();
+        // No power cut damages what was synced.
+        if !found.holes.is_empty() || found.held.is_some() {
+            return Err(format!("damage: holes {:?}, held {:?}", found.holes, found.held));
+        }
         let (mut entries, mut from) = (Vec::new(), found.first);
         while from <= found.last.index {
             let piece =
