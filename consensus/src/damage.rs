@@ -11,7 +11,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// What identifies an entry at its index among all members.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Identity {
     /// Term of the entry.
     pub term: Term,

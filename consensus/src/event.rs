@@ -40,6 +40,8 @@ pub enum StepDown {
     WriteFailed,
     /// Its oldest write took too long.
     WriteStalled,
+    /// An entry of its own log does not verify any more (R15).
+    Damaged,
     /// It is no voter of the committed configuration.
     Removed,
 }
@@ -157,6 +159,22 @@ pub enum Event {
     Compacted {
         /// First index still held.
         first: Index,
+    },
+    /// Durable entries do not verify (R15), found at the start or while running.
+    Damaged {
+        /// The lowest of them.
+        first: Index,
+        /// The highest of them.
+        last: Index,
+        /// How many there are now.
+        count: usize,
+    },
+    /// Damaged entries were given back by another member, durably.
+    Repaired {
+        /// How many.
+        count: usize,
+        /// How many are left.
+        left: usize,
     },
     /// The log was reopened after a fault.
     LogReopened {

@@ -84,6 +84,7 @@ pub fn basic(core: &Core) -> Vec<Violation> {
     });
     terms(core, &mut check);
     tail(core, &mut check);
+    damage(core, &mut check);
     configurations(core, &mut check);
     pending(core, &mut check);
     role(core, &mut check);
@@ -97,7 +98,11 @@ fn terms(core: &Core, check: &mut Check) {
     check.that(rising, "terms-sorted", || format!("{runs:?}"));
     let first = log.base().index.next();
     let starts = match runs.first() {
-        Some(run) => run.index == first && run.term >= log.base().term,
+        // Entries of unknown identity open no run (R15).
+        Some(run) => {
+            let unknown = (first.0..run.index.0).all(|index| log.is_unknown(Index(index)));
+            unknown && run.index >= first && run.term >= log.base().term
+        }
         None => log.last() == log.base(),
     };
     check.that(starts, "terms-cover-the-log", || format!("{runs:?}, base {}", log.base()));
@@ -112,9 +117,26 @@ fn tail(core: &Core, check: &mut Check) {
     check.that(ends, "tail-ends-at-last", || format!("{:?}", tail.last_entry().map(|e| e.id)));
     // What may not be durable must be in memory: nothing else could feed it to the applier, the
     // followers or a reopened log. A snapshot's base is not an entry.
-    let needed = core.durable().index.max(log.base().index).next();
+    let needed = core.proved().index.max(log.base().index).next();
     check.that(log.cached_from() <= needed, "undurable-entries-cached", || {
-        format!("cached from {}, durable {}", log.cached_from(), core.durable())
+        format!("cached from {}, durable {}", log.cached_from(), core.proved())
+    });
+}
+
+/// R15: what a damaged entry forbids.
+fn damage(core: &Core, check: &mut Check) {
+    let (holes, log) = (core.holes(), &core.shared.log);
+    let rising = holes.windows(2).all(|w| w[0].index < w[1].index);
+    let within = holes.iter().all(|h| h.index > log.base().index && h.index <= core.last().index);
+    check.that(rising && within, "holes-within-log", || format!("{holes:?}, {}", core.last()));
+    check.that(log.id_at(core.last().index).is_some(), "end-of-log-known", || {
+        format!("{holes:?}, last {}", core.last())
+    });
+    let Some(first) = log.first_hole() else { return };
+    let stands = core.role() != RoleKind::Follower;
+    check.that(!stands, "damaged-member-never-stands", || format!("{:?}, {first}", core.role()));
+    check.that(core.durable().index < first, "damaged-entry-not-acknowledged", || {
+        format!("durable {}, damaged {first}", core.durable())
     });
 }
 

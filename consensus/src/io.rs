@@ -1,11 +1,13 @@
 //! What goes into the core and what comes out.
 
+use crate::damage::Hole;
 use crate::entries::Entries;
 use crate::event::Event;
 use crate::fault::{LogFault, Refusal};
 use crate::message::{Message, SendLane};
 use crate::types::{
-    FetchId, HardState, Index, LogId, MemberId, Micros, Seq, SnapshotMeta, Term, Ticket, TransferId,
+    Entry, FetchId, HardState, Index, LogId, MemberId, Micros, Seq, SnapshotMeta, Term, Ticket,
+    TransferId,
 };
 use bytes::Bytes;
 
@@ -74,6 +76,18 @@ pub enum Input {
         last: LogId,
         /// Durable hard state.
         hard: HardState,
+        /// Entries that are durable and do not verify.
+        holes: Vec<Hole>,
+    },
+    /// Durable entries were found damaged while they were read (R15): all that is known of them.
+    Damaged {
+        /// The damaged entries, ascending.
+        holes: Vec<Hole>,
+    },
+    /// The write that [`Effect::Repair`] asked for is over.
+    Repaired {
+        /// Indexes that it filled; empty if it was refused.
+        filled: Vec<Index>,
     },
     /// Entries that [`Effect::Fetch`] asked for.
     Fetched {
@@ -148,6 +162,13 @@ pub enum Effect {
         /// Last entry of the log afterwards, as the core knows it: `meta.last`, or the end of the
         /// suffix that is kept because the entry at `meta.last` matches. The log must agree.
         last: LogId,
+    },
+    /// Put these entries, which others gave back, in the place of damaged ones (R15); answered by
+    /// [`Input::Repaired`], or by [`Input::PersistFailed`]. At most one is out. In no order with
+    /// the persists: a log skips what is no hole any more.
+    Repair {
+        /// The entries, ascending.
+        entries: Vec<Entry>,
     },
     /// Send a message.
     Send {

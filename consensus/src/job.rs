@@ -5,6 +5,7 @@
 //! lane's thread, the simulator at the job's virtual end; nothing of it is visible before its
 //! [`Done`] is handed back. To a world a job is opaque: `lane`, `kind`, `run`.
 
+use crate::damage::Hole;
 use crate::entries::Entries;
 use crate::event::Event;
 use crate::fault::{LogFault, StopReason, StoreFault};
@@ -39,6 +40,8 @@ pub enum Lane {
     Receive,
     /// Answers questions from the state.
     Answer,
+    /// Reads entries that other members have lost to damage.
+    Repair,
 }
 
 /// Writer of a log's snapshots.
@@ -97,6 +100,8 @@ pub enum LogJob<L: LogStore> {
         /// Label of the snapshot.
         to: SnapshotMeta,
     },
+    /// Put these entries in the place of damaged ones (R15).
+    Repair(Vec<Entry>),
     /// Open the log again (R12).
     Reopen,
 }
@@ -110,6 +115,7 @@ impl<L: LogStore> LogJob<L> {
             Self::Compact { .. } => "compact",
             Self::Watermark { .. } => "watermark",
             Self::Reset { .. } => "reset",
+            Self::Repair(_) => "repair",
             Self::Reopen => "reopen-log",
         }
     }
@@ -131,6 +137,7 @@ impl<L: LogStore> LogJob<L> {
                 LogResult::Watermarked
             }
             Self::Reset { to } => LogResult::Reset { last: log.reset(&to)? },
+            Self::Repair(entries) => LogResult::Repaired { filled: log.repair(&entries)? },
             Self::Reopen => LogResult::Reopened(Box::new(log.reopen()?)),
         };
         Ok(LogDone { result, spare: log.spare(), low: log.low() })
@@ -168,6 +175,11 @@ pub enum LogResult {
     Reset {
         /// Last entry of the log now.
         last: LogId,
+    },
+    /// Damaged entries were replaced durably.
+    Repaired {
+        /// Their indexes.
+        filled: Vec<Index>,
     },
     /// The log is open again.
     Reopened(Box<Recovered>),
@@ -374,6 +386,15 @@ pub enum SideJob<L: LogStore, M: StateMachine> {
         /// The store to fill.
         sink: M::Restore,
     },
+    /// Read entries that another member has lost to damage (R15).
+    Repair {
+        /// Where to read.
+        reader: L::Reader,
+        /// What is wanted; without an identity, whatever stands there.
+        wants: Vec<Hole>,
+        /// Stop after this weight (but return at least one entry, if any).
+        max_bytes: usize,
+    },
     /// Answer questions about the state; the leader has proved itself for each of them.
     Answer {
         /// Where to read.
@@ -404,6 +425,13 @@ pub enum SideDone<L: LogStore, M: StateMachine> {
     Receiving(SnapWriter<L>),
     /// The second store is complete.
     Restored(M::Restore),
+    /// What was found of the entries that another member wants.
+    Repair {
+        /// Entries of the wanted identities, ascending.
+        entries: Vec<Entry>,
+        /// Entries that turned out to be damaged here too.
+        damaged: Vec<Hole>,
+    },
     /// Questions were answered: the answers with the index that each was read at, or `None` for
     /// "unknown".
     Answered(Vec<(u64, Option<(Index, Bytes)>)>),
@@ -422,6 +450,7 @@ impl<L: LogStore, M: StateMachine> SideJob<L, M> {
             Self::ReceiveBegin { .. } | Self::Receive { .. } => "receive",
             Self::Publish { .. } => "publish",
             Self::RestoreBegin { .. } | Self::Restore { .. } => "restore-copy",
+            Self::Repair { .. } => "repair-read",
             Self::Answer { .. } => "answer",
         }
     }
@@ -483,12 +512,43 @@ impl<L: LogStore, M: StateMachine> SideJob<L, M> {
                 }
                 None => SideDone::Restored(sink),
             },
+            Self::Repair { reader, wants, max_bytes } => {
+                let (entries, damaged) = read_wanted(&reader, &wants, max_bytes);
+                SideDone::Repair { entries, damaged }
+            }
             Self::Answer { view, questions } => {
                 let answer = |(id, question)| (id, M::confirm(&view, &question));
                 SideDone::Answered(questions.into_iter().map(answer).collect())
             }
         })
     }
+}
+
+/// Reads what another member wants, and tells what cannot be read here.
+fn read_wanted<R: LogReader>(
+    reader: &R,
+    wants: &[Hole],
+    max_bytes: usize,
+) -> (Vec<Entry>, Vec<Hole>) {
+    let (mut entries, mut damaged, mut weight) = (Vec::new(), Vec::new(), 0usize);
+    for want in wants {
+        let read = match reader.read(want.index, want.index, usize::MAX) {
+            Ok(read) => read,
+            Err(LogFault::Damaged { first, last, .. }) => {
+                damaged.extend(reader.holes(first, last));
+                continue;
+            }
+            Err(_) => continue,
+        };
+        let Some(entry) = read.as_slice().first() else { continue };
+        let other = want.known.is_some_and(|known| entry.identity() != Ok(known));
+        weight = weight.saturating_add(entry.weight());
+        if other || (weight > max_bytes && !entries.is_empty()) {
+            continue;
+        }
+        entries.push(entry.clone());
+    }
+    (entries, damaged)
 }
 
 /// A finished job, handed back to the replica.

@@ -1,9 +1,10 @@
 //! The messages between replicas. Frame and handshake carry version, cluster id, recovery epoch,
 //! group and member ids; the message itself does not repeat them.
 
+use crate::damage::Hole;
 use crate::entries::Entries;
 use crate::fault::Refusal;
-use crate::types::{Index, LogId, MemberId, Micros, SnapshotMeta, Term, Ticket, TransferId};
+use crate::types::{Entry, Index, LogId, MemberId, Micros, SnapshotMeta, Term, Ticket, TransferId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -143,6 +144,23 @@ pub enum Message {
         /// The question, at most [`CONFIRM_QUESTION_MAX`] bytes; the state machine's own encoding.
         question: Bytes,
     },
+    /// A member asks for entries that are damaged in its log (R15). Any member answers with what
+    /// it holds of those whose identity is given, whatever it knows of leaders and commit indexes;
+    /// only a leader answers about the others, and only at or below its commit index.
+    Repair {
+        /// Number of the request, returned in the reply.
+        ask: u64,
+        /// What is wanted, ascending; at most [`REPAIR_WANTS_MAX`].
+        wants: Vec<Hole>,
+    },
+    /// Answer to [`Message::Repair`].
+    RepairReply {
+        /// Number of the request.
+        ask: u64,
+        /// Entries that were asked for, ascending; at most [`REPAIR_WANTS_MAX`]. What is missing
+        /// the sender does not hold, or did not fit.
+        entries: Vec<Entry>,
+    },
     /// Answer to [`Message::Confirm`].
     ConfirmReply {
         /// The asker's ticket.
@@ -152,6 +170,8 @@ pub enum Message {
     },
 }
 
+/// Most entries that one [`Message::Repair`] asks for.
+pub const REPAIR_WANTS_MAX: usize = 64;
 /// Largest question of a [`Message::Confirm`], in bytes.
 pub const CONFIRM_QUESTION_MAX: usize = 4 << 10;
 /// Largest answer of a [`Confirmation`], in bytes.
@@ -188,7 +208,8 @@ pub enum TransferState {
 pub struct Conflict {
     /// The `prev` that did not match, so that the leader can tell an old answer from a new one.
     pub prev: LogId,
-    /// The follower's last index.
+    /// The follower's last index; before a hole of unknown identity at `prev` (R15), the last one
+    /// whose term it knows.
     pub last: Index,
     /// The follower's term at `prev.index`; `None` if it does not know, never zero for "unknown".
     pub term: Option<Term>,

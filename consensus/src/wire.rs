@@ -20,7 +20,10 @@
 //!
 //! All numbers are little-endian.
 
+mod repair;
+
 use crate::codec::{self, CodecError};
+use crate::damage::Hole;
 use crate::entries::Entries;
 use crate::fault::Refusal;
 use crate::message::{
@@ -291,6 +294,16 @@ enum Head {
         ticket: Ticket,
         result: Result<ConfirmationHead, Refusal>,
     },
+    Repair {
+        ask: u64,
+        #[serde(deserialize_with = "repair::bounded")]
+        wants: Vec<Hole>,
+    },
+    RepairReply {
+        ask: u64,
+        #[serde(deserialize_with = "repair::bounded")]
+        entries: Vec<repair::GivenHead>,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -345,14 +358,30 @@ fn bounded_entries<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<EntryHead>,
 }
 
 fn entry_head(entry: &Entry) -> Result<EntryHead, FrameError> {
-    let body = match &entry.body {
+    Ok(EntryHead { term: entry.id.term, time: entry.time, body: body_head(&entry.body)? })
+}
+
+fn body_head(body: &Body) -> Result<BodyHead, FrameError> {
+    Ok(match body {
         Body::Blank => BodyHead::Blank,
         Body::Membership(m) => BodyHead::Membership(m.clone()),
         Body::Command(bytes) => BodyHead::Command {
             len: u32::try_from(bytes.len()).map_err(|_| FrameError::Malformed("command length"))?,
         },
-    };
-    Ok(EntryHead { term: entry.id.term, time: entry.time, body })
+    })
+}
+
+/// The body behind its head; a command is cut off the front of `rest`.
+fn body_from(head: BodyHead, rest: &mut Bytes) -> Result<Body, FrameError> {
+    Ok(match head {
+        BodyHead::Blank => Body::Blank,
+        BodyHead::Membership(m) if m.is_well_formed() => Body::Membership(m),
+        BodyHead::Membership(_) => return Err(FrameError::Malformed("unsorted configuration")),
+        BodyHead::Command { len } if len as usize <= rest.len() => {
+            Body::Command(rest.split_to(len as usize))
+        }
+        BodyHead::Command { .. } => return Err(FrameError::Malformed("command beyond the end")),
+    })
 }
 
 /// Encodes a message: length of the head, head, raw payloads.
@@ -388,6 +417,10 @@ pub fn encode_message(message: &Message) -> Result<Bytes, FrameError> {
             Head::Confirm { ticket, within }
         }
         Message::ConfirmReply { ticket, ref result } => confirm_reply_head(ticket, result)?,
+        Message::Repair { ask, wants } => Head::Repair { ask, wants: repair::checked(wants)? },
+        Message::RepairReply { ask, ref entries } => {
+            Head::RepairReply { ask, entries: repair::heads(entries)? }
+        }
         Message::Append { term, round, prev, commit, commit_own_term, entries } => {
             let follows = entries.first().is_none_or(|first| {
                 first.term >= prev.term && Some(first.index.0) == prev.index.0.checked_add(1)
@@ -400,12 +433,8 @@ pub fn encode_message(message: &Message) -> Result<Bytes, FrameError> {
         }
     };
     match message {
-        Message::Append { entries, .. } => {
-            payloads.extend(entries.iter().filter_map(|e| match &e.body {
-                Body::Command(bytes) => Some(bytes),
-                Body::Blank | Body::Membership(_) => None,
-            }));
-        }
+        Message::Append { entries, .. } => payloads.extend(entries.iter().filter_map(payload)),
+        Message::RepairReply { entries, .. } => payloads.extend(entries.iter().filter_map(payload)),
         Message::SnapshotChunk { bytes, .. } => payloads.push(bytes),
         Message::Forward { command, .. } => payloads.push(command),
         Message::Confirm { question, .. } => payloads.push(question),
@@ -426,6 +455,14 @@ pub fn encode_message(message: &Message) -> Result<Bytes, FrameError> {
         out.put_slice(payload);
     }
     Ok(out.freeze())
+}
+
+/// What of an entry follows the head raw.
+fn payload(entry: &Entry) -> Option<&Bytes> {
+    match &entry.body {
+        Body::Command(bytes) => Some(bytes),
+        Body::Blank | Body::Membership(_) => None,
+    }
 }
 
 /// Decodes a message; payloads share the frame's memory.
@@ -494,6 +531,10 @@ fn from_head(head: Head, rest: &mut Bytes) -> Result<Message, FrameError> {
         Head::ConfirmReply { ticket, result: Err(why) } => {
             Message::ConfirmReply { ticket, result: Err(why) }
         }
+        Head::Repair { ask, wants } => Message::Repair { ask, wants: repair::checked(wants)? },
+        Head::RepairReply { ask, entries } => {
+            Message::RepairReply { ask, entries: repair::entries(entries, rest)? }
+        }
     })
 }
 
@@ -528,17 +569,7 @@ fn decode_entries(
     let mut entries = Vec::with_capacity(heads.len());
     for head in heads {
         index = Index(index.0.checked_add(1).ok_or(FrameError::Malformed("index overflow"))?);
-        let body = match head.body {
-            BodyHead::Blank => Body::Blank,
-            BodyHead::Membership(m) if m.is_well_formed() => Body::Membership(m),
-            BodyHead::Membership(_) => return Err(FrameError::Malformed("unsorted configuration")),
-            BodyHead::Command { len } if len as usize <= rest.len() => {
-                Body::Command(rest.split_to(len as usize))
-            }
-            BodyHead::Command { .. } => {
-                return Err(FrameError::Malformed("command beyond the end"));
-            }
-        };
+        let body = body_from(head.body, rest)?;
         entries.push(Entry { id: LogId { term: head.term, index }, time: head.time, body });
     }
     if entries.first().is_some_and(|e| e.id.term < prev.term) {

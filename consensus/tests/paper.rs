@@ -3,6 +3,8 @@
 //! Each drives one core by hand and looks at its exact effects; invariants are checked after every
 //! step. The cluster-wide properties are in `core_cluster.rs`.
 
+#[path = "scenario/paper_damage.rs"]
+mod damage;
 #[path = "scenario/paper_durability.rs"]
 mod durability;
 #[path = "scenario/paper_election.rs"]

@@ -11,8 +11,8 @@ use holdfast_consensus::handshake::{Hello, PROTOCOL_VERSION};
 use holdfast_consensus::message::{Confirmation, Message, Outcome, TransferState};
 use holdfast_consensus::wire::{self, FRAME_HEADER, Frame, FrameKind};
 use holdfast_consensus::{
-    Body, ClusterId, Entry, Index, LogId, MemberId, Membership, SnapshotMeta, Term, Ticket,
-    TransferId,
+    Body, ClusterId, Entry, Hole, Identity, Index, LogId, MemberId, Membership, SnapshotMeta, Term,
+    Ticket, TransferId,
 };
 
 /// Decodes the input as a frame, and its body as what the header says it is.
@@ -108,6 +108,16 @@ fn append() -> Message {
     }
 }
 
+fn hole() -> Hole {
+    let known = Identity { term: Term(2), crc: 0xc0de };
+    Hole { index: Index(6), known: Some(known) }
+}
+
+fn given() -> Vec<Entry> {
+    let entry = |index, body| Entry { id: LogId::new(2, index), time: 8, body };
+    vec![entry(6, Body::Blank), entry(9, Body::Command(Bytes::from_static(b"\x01\x00topic")))]
+}
+
 fn confirmation() -> Confirmation {
     let answer = Bytes::from_static(b"gone");
     Confirmation { leader: MemberId(1), term: Term(2), index: Index(9), answer }
@@ -153,6 +163,8 @@ fn messages() -> Vec<(&'static str, Message)> {
         ("read_index_reply", Message::ReadIndexReply { ticket, result: Ok(Index(9)) }),
         ("confirm", Message::Confirm { ticket, within, question: Bytes::from_static(b"gone?") }),
         ("confirm_reply", Message::ConfirmReply { ticket, result: Ok(confirmation()) }),
+        ("repair", Message::Repair { ask: 7, wants: vec![hole()] }),
+        ("repair_reply", Message::RepairReply { ask: 7, entries: given() }),
         ("confirm_unknown", Message::ConfirmReply { ticket, result: Err(Refusal::NoAnswer) }),
     ]
 }

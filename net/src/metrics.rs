@@ -69,6 +69,8 @@ pub struct Metrics {
     pub forwarded: AtomicU64,
     /// Entries that the store already held when they were handed again.
     pub deduplicated: AtomicU64,
+    /// Damaged entries of the log that other members gave back.
+    pub repaired: AtomicU64,
     /// Inputs that the core loop has not taken yet.
     pub inbox_depth: AtomicU64,
 }
@@ -119,10 +121,11 @@ impl Metrics {
     #[must_use]
     pub fn render(&self) -> String {
         let mut out = String::new();
-        let plain: [(&str, &AtomicU64); 8] = [
+        let plain: [(&str, &AtomicU64); 9] = [
             ("holdfast_forwarded_proposals_total", &self.forwarded),
             ("holdfast_write_timeouts_total", &self.write_timeouts),
             ("holdfast_deduplicated_entries_total", &self.deduplicated),
+            ("holdfast_repaired_entries_total", &self.repaired),
             ("holdfast_peer_sent_messages_total", &self.sent_messages),
             ("holdfast_peer_sent_bytes_total", &self.sent_bytes),
             ("holdfast_peer_received_messages_total", &self.received_messages),

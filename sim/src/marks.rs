@@ -32,10 +32,13 @@ pub const fn mark_of(event: &Event) -> Option<&'static str> {
             StepDown::LostQuorum => "event-stepped-down-lost-quorum",
             StepDown::WriteFailed => "event-stepped-down-write-failed",
             StepDown::WriteStalled => "event-stepped-down-write-stalled",
+            StepDown::Damaged => "event-stepped-down-damaged",
             _ => return None,
         },
         Event::StoreReopened { .. } => "event-store-reopened",
         Event::Truncated { .. } => "event-truncated",
+        Event::Damaged { .. } => "event-damaged",
+        Event::Repaired { .. } => "event-repaired",
         _ => return None,
     })
 }

@@ -259,7 +259,7 @@ impl Node {
                 hello.boot = process.boot;
                 let status = process.replica.status(0);
                 hello.term = status.hard.term;
-                hello.durable = status.durable;
+                hello.durable = status.proved;
                 hello.commit = status.commit;
                 hello.membership = status.membership;
             }

@@ -67,6 +67,8 @@ impl Core {
         }
         (s.log.base(), s.log.last(), s.log.terms(), s.log.memberships()).hash(h);
         s.log.snapshot().hash(h);
+        (s.log.holes(), s.held).hash(h);
+        s.repair.hash_shape(h);
         for entry in s.log.tail().iter() {
             (entry.id, &entry.body).hash(h);
         }

@@ -115,10 +115,14 @@ impl Shared {
     }
 
     fn conflict_at(&self, prev: LogId) -> Conflict {
-        let last = self.log.last().index;
         let term = self.log.term_at(prev.index);
-        let first_of_term =
-            if term.is_some() { self.log.first_of_term_at(prev.index) } else { last.next() };
+        let (last, first_of_term) = if term.is_some() {
+            (self.log.last().index, self.log.first_of_term_at(prev.index))
+        } else {
+            // Behind the end, or (R15) behind what is known before a hole of unknown identity.
+            let last = self.log.known_at_or_below(prev.index).index;
+            (last, last.next())
+        };
         Conflict { prev, last, term, first_of_term }
     }
 
@@ -143,8 +147,10 @@ impl Shared {
         let rest = append.entries.starting_at(settled.next());
         let news = rest
             .iter()
-            .find(|e| self.log.term_at(e.id.index) != Some(e.id.term))
-            .map(|e| e.id.index);
+            .find(|e| !self.log.may_hold(e.id))
+            .map(|e| self.log.known_at_or_below(e.id.index.prev()).index.next());
+        // What lies between, of unknown identity and not confirmed by anything behind it, is cut
+        // too: no log may end with it, and this very message replaces it.
         let Some(from) = news else { return Ok(Verdict::Matched(append.end())) };
         if self.disk.poisoned() {
             // Nothing can be written until the log is reopened, and memory is no place to wait.

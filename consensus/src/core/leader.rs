@@ -131,7 +131,7 @@ impl Leader {
     fn advance_commit(&mut self, shared: &mut Shared) {
         let (_, membership) = shared.log.membership();
         let me = shared.config.member;
-        let own = shared.disk.durable().index;
+        let own = shared.durable().index;
         let index = quorum::committed(membership, |m| self.matched(m, me, own));
         let old = shared.commit();
         if index <= old || shared.log.term_at(index) != Some(shared.term()) {

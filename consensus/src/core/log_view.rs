@@ -1,6 +1,7 @@
 //! What the core knows of its log without reading it: ends, terms, configurations, newest entries.
 
 use super::tail::Tail;
+use crate::damage::Hole;
 use crate::entries::Entries;
 use crate::types::{Body, Entry, Index, LogId, Membership, Micros, Recovered, SnapshotMeta, Term};
 
@@ -24,6 +25,8 @@ pub(crate) struct LogView {
     tail: Tail,
     /// Newest published snapshot, for peers that need entries the log no longer holds.
     snapshot: Option<SnapshotMeta>,
+    /// Durable entries that do not verify (R15); see [`super::holes`].
+    pub(super) holes: Vec<Hole>,
 }
 
 impl LogView {
@@ -37,6 +40,7 @@ impl LogView {
             memberships: recovered.memberships,
             tail: Tail::default(),
             snapshot: recovered.snapshot,
+            holes: recovered.holes,
         }
     }
 
@@ -68,12 +72,13 @@ impl LogView {
         &self.memberships
     }
 
-    /// Term of the entry at `index`; `None` if it was compacted or does not exist.
+    /// Term of the entry at `index`; `None` if it was compacted, does not exist, or is a hole of
+    /// unknown identity.
     pub(crate) fn term_at(&self, index: Index) -> Option<Term> {
         if index == self.base.index {
             return Some(self.base.term);
         }
-        if index < self.base.index || index > self.last.index {
+        if index < self.base.index || index > self.last.index || self.is_unknown(index) {
             return None;
         }
         let run = self.terms.partition_point(|first| first.index <= index);
@@ -126,6 +131,14 @@ impl LogView {
         self.tail.push(entries.clone());
     }
 
+    pub(super) fn terms_mut(&mut self) -> &mut Vec<LogId> {
+        &mut self.terms
+    }
+
+    pub(super) fn memberships_mut(&mut self) -> &mut Vec<(Index, Membership)> {
+        &mut self.memberships
+    }
+
     fn note(&mut self, entry: &Entry) {
         if self.terms.last().is_none_or(|run| run.term < entry.id.term) {
             self.terms.push(entry.id);
@@ -141,6 +154,7 @@ impl LogView {
         let last = self.id_at(from.prev()).expect("an index between base and end has a term");
         self.last = last;
         self.terms.retain(|first| first.index < from);
+        self.holes.retain(|hole| hole.index < from);
         self.memberships.retain(|(index, _)| *index < from);
         self.tail.truncate(from);
         self.last_time = self.tail.last_entry().map_or(self.last_time, |e| e.time);
@@ -165,9 +179,11 @@ impl LogView {
         let straddling = runs.checked_sub(1).map(|n| self.terms[n].term);
         self.terms.drain(..runs);
         let first = base.index.next();
+        self.holes.retain(|hole| hole.index >= first);
         if let Some(term) = straddling
             && base.index < self.last.index
             && self.terms.first().is_none_or(|run| run.index > first)
+            && !self.is_unknown(first)
         {
             self.terms.insert(0, LogId { term, index: first });
         }
@@ -175,10 +191,11 @@ impl LogView {
     }
 
     /// The log begins behind a snapshot (R25): the suffix is kept only if the entry at its end
-    /// matches. The configuration is taken whole from the snapshot, so that a stale uncommitted
+    /// matches (or is a hole that may be it: what a snapshot says is committed). The configuration
+    /// is taken whole from the snapshot, so that a stale uncommitted
     /// one that it covers is gone (B49). True if the suffix was kept.
     pub(crate) fn reset(&mut self, meta: &SnapshotMeta) -> bool {
-        let keep = self.term_at(meta.last.index) == Some(meta.last.term);
+        let keep = self.may_hold(meta.last);
         if keep {
             self.rebase(meta.last);
         } else {
@@ -186,6 +203,7 @@ impl LogView {
             self.last = meta.last;
             self.last_time = meta.time;
             self.terms.clear();
+            self.holes.clear();
             self.tail.clear();
         }
         let newer = |index: &Index| keep && *index > meta.last.index;

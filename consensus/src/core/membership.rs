@@ -22,10 +22,14 @@ impl LogView {
 
 impl Shared {
     /// True if this member may stand: only as a voter of its latest configuration (R42; a member
-    /// without one never does), and only while its own vote could become durable (R41).
+    /// without one never does), only while its own vote could become durable (R41), and never while
+    /// an entry of its log is damaged (R15): what it leads with must be what it voted by.
     pub(crate) fn may_stand(&self) -> bool {
         let (_, membership) = self.log.membership();
-        membership.is_voter(self.config.member) && !self.disk.poisoned() && !self.write_stalled()
+        membership.is_voter(self.config.member)
+            && !self.disk.poisoned()
+            && !self.write_stalled()
+            && !self.damaged()
     }
 
     /// True if a write has been outstanding for so long that a leader has to step down.

@@ -9,6 +9,7 @@ mod disk;
 mod election;
 mod fingerprint;
 mod follower;
+mod holes;
 mod leader;
 mod log_view;
 mod membership;
@@ -16,6 +17,7 @@ mod outbox;
 mod progress;
 mod read;
 mod recovery;
+mod repair;
 mod replication;
 mod role;
 mod shared;
@@ -24,6 +26,7 @@ mod tail;
 mod transfer;
 mod weights;
 
+use crate::damage::Hole;
 use crate::entries::Entries;
 use crate::event::{Event, RoleKind};
 use crate::fault::{Refusal, StopReason};
@@ -53,15 +56,19 @@ impl Core {
     #[must_use]
     pub fn new(config: CoreConfig, seed: u64, recovered: Recovered, now: Micros) -> Self {
         let (hard, floor) = (recovered.hard, recovered.commit);
+        let held = recovered.held.is_some();
         let log = LogView::new(recovered);
         let mut shared = Shared::new(config, seed, hard, log, floor, now);
+        shared.held = held;
+        shared.observe_damage();
         // A snapshot of a newer term can be durable before the term itself was: no member is ever in
         // an older term than its log. Written with the first step, promised upon only then.
         let newest = shared.log.last().term;
-        if newest > shared.term() {
+        if newest > shared.term() && !held {
             shared.set_hard(HardState { term: newest, voted_for: None });
         }
-        let deadline = if shared.sole_voter() { now } else { shared.election_deadline() };
+        let alone = shared.sole_voter() && shared.may_stand();
+        let deadline = if alone { now } else { shared.election_deadline() };
         Self { shared, role: Role::Follower(Follower { deadline }) }
     }
 
@@ -89,6 +96,7 @@ impl Core {
 
     fn dispatch(&mut self, input: Input) {
         match input {
+            input if self.shared.held => self.refuse_held(input),
             Input::Wake => {}
             Input::Message { from, message } => self.on_message(from, message),
             Input::PeerReset { peer } => self.on_peer_reset(peer),
@@ -96,7 +104,9 @@ impl Core {
             Input::ReadIndex { ticket, deadline } => self.on_read(ticket, deadline),
             Input::Persisted { through } => self.on_persisted(through),
             Input::PersistFailed { at, .. } => self.on_persist_failed(at),
-            Input::Reopened { last, hard } => self.on_reopened(last, hard),
+            Input::Reopened { last, hard, holes } => self.on_reopened(last, hard, holes),
+            Input::Damaged { holes } => self.on_damaged(&holes),
+            Input::Repaired { filled } => self.on_repaired(&filled),
             Input::Fetched { fetch, entries } => self.on_fetched(fetch, entries),
             // The applier reads what is not cached from the log, so nothing waits for it here.
             Input::Applied { .. } => {}
@@ -112,6 +122,10 @@ impl Core {
 
     /// After every input: clocks, what follows from the new state, and the one write of the step.
     fn settle(&mut self) {
+        if self.shared.held {
+            return;
+        }
+        self.on_repair_clock();
         self.on_election_clock();
         self.on_leader_clock();
         if let Role::Leader(leader) = &mut self.role {
@@ -131,6 +145,21 @@ impl Core {
                 }
             }
             Input::ReadIndex { ticket, .. } => self.shared.refuse(ticket, Refusal::Stopping),
+            _ => {}
+        }
+    }
+
+    /// A held member proves nothing, so it promises nothing (R5): it neither votes nor follows.
+    fn refuse_held(&mut self, input: Input) {
+        let why = || Refusal::NotLeader { hint: None };
+        match input {
+            Input::Propose { batch } => {
+                for (ticket, _) in batch {
+                    self.shared.refuse(ticket, why());
+                }
+            }
+            Input::ReadIndex { ticket, .. } => self.shared.refuse(ticket, why()),
+            Input::Message { .. } => self.shared.drop_with("message-while-held"),
             _ => {}
         }
     }
@@ -188,6 +217,8 @@ impl Core {
                     self.on_append_answer(from, round, result, low);
                 }
             }
+            Message::Repair { wants, .. } => self.on_repair_asked(from, &wants),
+            Message::RepairReply { ask, entries } => self.on_repair_reply(from, ask, entries),
             Message::SnapshotChunk { .. }
             | Message::SnapshotAck { .. }
             | Message::Forward { .. }
@@ -242,10 +273,11 @@ impl Core {
     /// When the core wants [`Input::Wake`] next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Micros> {
-        if self.shared.stopped {
+        if self.shared.stopped || self.shared.held {
             return None;
         }
-        match &self.role {
+        let repair = self.shared.repair_deadline();
+        let role = match &self.role {
             Role::Follower(role) => {
                 let waits = self.shared.leader.is_some() || self.shared.may_stand();
                 waits.then_some(role.deadline)
@@ -253,7 +285,8 @@ impl Core {
             Role::PreCandidate(role) => Some(role.deadline),
             Role::Candidate(role) => role.deadline,
             Role::Leader(leader) => leader.deadline(&self.shared),
-        }
+        };
+        [repair, role].into_iter().flatten().min()
     }
 
     /// This member.
@@ -280,10 +313,29 @@ impl Core {
         self.shared.leader
     }
 
-    /// The one durable watermark: what an acknowledgement may report. Truncation lowers it.
+    /// The one durable watermark: what an acknowledgement may report. Truncation lowers it, and so
+    /// does damage (R15).
     #[must_use]
     pub fn durable(&self) -> LogId {
+        self.shared.durable()
+    }
+
+    /// The durable end of the log, damaged entries included: what votes are given by.
+    #[must_use]
+    pub fn proved(&self) -> LogId {
         self.shared.disk.durable()
+    }
+
+    /// Damaged entries of the log, ascending (R15).
+    #[must_use]
+    pub fn holes(&self) -> &[Hole] {
+        self.shared.log.holes()
+    }
+
+    /// True if a snapshot that ends at this entry would be installed.
+    #[must_use]
+    pub fn wants_snapshot(&self, last: LogId) -> bool {
+        self.shared.wants_snapshot(last)
     }
 
     /// Last entry of the log in memory.
@@ -312,7 +364,7 @@ impl Core {
     }
 
     /// Entries from memory, a suffix of `from..=to`: everything of that range that is cached.
-    /// Entries above [`Core::durable`] are never evicted, so they are always in it.
+    /// Entries above [`Core::proved`] are never evicted, so they are always in it.
     #[must_use]
     pub fn cached(&self, from: Index, to: Index) -> Entries {
         self.shared.log.cached(from, to, usize::MAX)

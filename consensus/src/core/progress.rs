@@ -276,6 +276,13 @@ impl Progress {
         shared.fx.push(Effect::Ship { transfer, to, term: shared.term(), meta });
     }
 
+    /// The peer has damaged entries that this log has compacted (R15): only a snapshot helps.
+    pub(crate) fn offer_below(&mut self, to: MemberId, cx: &mut Sending<'_>) {
+        if !matches!(self.feed, Feed::Snapshot { .. }) {
+            self.ship(to, cx);
+        }
+    }
+
     /// A transfer ended; true if it was this peer's.
     pub(crate) fn on_transfer_ended(
         &mut self,

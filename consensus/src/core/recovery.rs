@@ -3,6 +3,7 @@
 use super::Core;
 use super::disk::Rewrite;
 use super::role::Role;
+use crate::damage::Hole;
 use crate::event::{Event, StepDown};
 use crate::fault::StopReason;
 use crate::io::Effect;
@@ -16,9 +17,9 @@ impl Core {
             // Nothing of a poisoned log counts (R12); reopening says what is durable.
             return shared.drop_with("completion-of-a-poisoned-log");
         }
-        let old = shared.disk.durable();
+        let old = shared.durable();
         shared.disk.completed(through);
-        let durable = shared.disk.durable();
+        let durable = shared.durable();
         if durable != old {
             shared.observe(Event::Durable { through: durable });
         }
@@ -31,6 +32,7 @@ impl Core {
     /// become durable.
     pub(crate) fn on_persist_failed(&mut self, at: Seq) {
         self.shared.disk.failed(at);
+        self.shared.repair.forget_write();
         match self.role {
             Role::Leader(_) => self.step_down(StepDown::WriteFailed),
             Role::Candidate(_) | Role::PreCandidate(_) => self.become_follower(),
@@ -40,7 +42,7 @@ impl Core {
 
     /// The log is open again: what memory holds above its durable end is written once more, under
     /// new numbers. The log may not end before the watermark, which others were told of.
-    pub(crate) fn on_reopened(&mut self, last: LogId, hard: HardState) {
+    pub(crate) fn on_reopened(&mut self, last: LogId, hard: HardState, holes: Vec<Hole>) {
         let shared = &mut self.shared;
         if !shared.disk.poisoned() {
             return shared.drop_with("reopened-without-a-fault");
@@ -55,6 +57,7 @@ impl Core {
                 shared.disk.hard().term,
             )));
         }
+        shared.log.set_holes(holes, durable.index);
         let other = last.index == durable.index && last.term != durable.term;
         if other || hard.term > shared.term() {
             let detail = format!(

@@ -3,6 +3,7 @@
 use super::disk::Disk;
 use super::log_view::LogView;
 use super::outbox::{Outbox, Promise, granted};
+use super::repair::Repair;
 use crate::event::Event;
 use crate::fault::{Refusal, StopReason};
 use crate::io::{CoreConfig, Effect};
@@ -46,6 +47,10 @@ pub(crate) struct Shared {
     pub(crate) low: bool,
     pub(crate) outbox: Outbox,
     pub(crate) expecting: Option<Expecting>,
+    /// How damaged entries are fetched from other members.
+    pub(crate) repair: Repair,
+    /// Neither votes, stands, acknowledges nor follows (R5).
+    pub(crate) held: bool,
     pub(crate) fetches: FetchId,
     pub(crate) transfers: TransferId,
     /// Since when no leader is known.
@@ -76,7 +81,8 @@ impl Shared {
         let snapshot =
             log.snapshot().map(|s| s.last).filter(|id| log.term_at(id.index) == Some(id.term));
         let floor = floor.max(snapshot.map_or(Index(0), |id| id.index));
-        let commit = floor.min(log.last().index).max(log.base().index);
+        // Where the term is unknown, the commit index stays at an entry whose term is not.
+        let commit = log.known_at_or_below(floor).index;
         Self {
             config,
             rng: SplitMix64::new(seed),
@@ -92,6 +98,8 @@ impl Shared {
             low: false,
             outbox: Outbox::default(),
             expecting: None,
+            repair: Repair::default(),
+            held: false,
             fetches: FetchId(0),
             transfers: TransferId(0),
             leaderless_since: now,
@@ -147,14 +155,15 @@ impl Shared {
         self.hard_seq <= self.disk.done()
     }
 
-    /// Raises the commit index.
+    /// Raises the commit index, as far as terms are known: it stops short of a hole of unknown
+    /// identity until that is filled, or until it can pass it.
     pub(crate) fn commit_through(&mut self, index: Index) {
-        if index <= self.commit {
+        assert!(index <= self.log.last().index, "commit {index} is behind the end of the log");
+        let through = self.log.known_at_or_below(index);
+        if through.index <= self.commit {
             return;
         }
-        assert!(index <= self.log.last().index, "commit {index} is behind the end of the log");
-        let through = self.log.id_at(index).expect("an entry at or below the end has a term");
-        self.commit = index;
+        self.commit = through.index;
         self.fx.push(Effect::Commit { through });
         self.observe(Event::Committed { through });
     }
@@ -242,7 +251,7 @@ impl Shared {
                 self.urgent(to, granted(term));
             }
             Promise::Ack { to, term, round, matched } => {
-                let durable = self.disk.durable();
+                let durable = self.durable();
                 let held = if durable.index < matched.index { durable } else { matched };
                 let result = Ok(held);
                 self.urgent(to, Message::AppendReply { term, round, result, promise: 0, low });

@@ -5,9 +5,10 @@ use super::Core;
 use super::role::Role;
 use super::shared::{Expecting, Shared};
 use crate::event::Event;
+use crate::fault::StopReason;
 use crate::io::Effect;
 use crate::message::{Message, TransferState};
-use crate::types::{MemberId, SnapshotMeta, TransferId};
+use crate::types::{LogId, MemberId, SnapshotMeta, TransferId};
 
 impl Core {
     /// The leader of the current term offers a snapshot.
@@ -15,7 +16,7 @@ impl Core {
         self.hear_leader(from);
         let shared = &mut self.shared;
         let term = shared.term();
-        if meta.last.index <= shared.commit() {
+        if !shared.wants_snapshot(meta.last) {
             let state = TransferState::Done;
             let ack = Message::SnapshotAck { term, transfer, next: meta.bytes, state };
             return shared.urgent(from, ack);
@@ -44,10 +45,15 @@ impl Core {
     pub(crate) fn on_snapshot_received(&mut self, meta: SnapshotMeta) {
         self.shared.expecting = None;
         let leads = matches!(self.role, Role::Leader(_));
-        if leads || meta.last.index <= self.shared.commit() {
+        if leads || !self.shared.wants_snapshot(meta.last) {
             self.shared.mark("snapshot-overtaken");
             self.shared.log.offer(meta);
             return;
+        }
+        if meta.last.index <= self.shared.commit() && !self.shared.log.may_hold(meta.last) {
+            let detail = format!("the leader's snapshot ends at {}, not held here", meta.last);
+            let at = meta.last.index;
+            return self.shared.stop(StopReason::Diverged { at, detail });
         }
         if meta.last.term > self.shared.term() {
             self.adopt_term(meta.last.term, None);
@@ -68,6 +74,13 @@ impl Core {
 }
 
 impl Shared {
+    /// True if a snapshot that ends at this entry brings anything: entries that are not committed
+    /// here, or the only cure for damaged ones that others have compacted (R15).
+    pub(crate) fn wants_snapshot(&self, last: LogId) -> bool {
+        let damaged = self.log.first_hole().is_some_and(|hole| hole <= last.index);
+        last.index > self.commit() || damaged
+    }
+
     /// Puts the base at the end of the snapshot. The suffix is kept only if the entry there is the
     /// snapshot's (B46); acknowledgements wait for the write like for any other.
     fn install(&mut self, meta: SnapshotMeta) {

@@ -56,6 +56,19 @@ impl Leader {
         shared.mark("handing-over-for-want-of-space");
     }
 
+    /// Asks the fittest voter to stand at once, if one holds the whole log: this leader is about to
+    /// give up its role, and may not lead until somebody else is ready.
+    pub(crate) fn call_successor(&self, shared: &mut Shared) {
+        let (_, membership) = shared.log.membership();
+        let last = shared.log.last();
+        let fit = |(member, p): &(&MemberId, &Progress)| {
+            membership.is_voter(**member) && p.matched == last
+        };
+        let Some((to, _)) = self.peers.iter().find(fit) else { return };
+        let (to, within) = (*to, shared.config.election_max);
+        shared.urgent(to, Message::TimeoutNow { term: shared.term(), last, within });
+    }
+
     /// The target did not take over in time.
     pub(crate) fn expire_transfer(&mut self, shared: &mut Shared) {
         if self.transfer.as_ref().is_some_and(|t| shared.now >= t.deadline) {

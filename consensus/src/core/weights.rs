@@ -28,7 +28,7 @@ impl Core {
     #[must_use]
     pub fn weights(&self) -> Weights {
         let tail = self.shared.log.tail();
-        let settled = self.durable().index.min(self.commit());
+        let settled = self.shared.disk.durable().index.min(self.commit());
         let mut weights = Weights {
             cached: tail.weight(),
             unsettled: tail.weight_of(settled.next(), self.last().index),

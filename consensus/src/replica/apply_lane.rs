@@ -100,7 +100,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         if let Some(trouble) = &self.apply.trouble {
             return trouble.at;
         }
-        let saved = self.core.durable().index >= self.apply.applied.last.index;
+        let saved = self.core.proved().index >= self.apply.applied.last.index;
         let due = self.apply.unsaved_since.map(|at| at + self.config.checkpoint_after);
         due.filter(|_| saved && self.apply.applied.durable < self.apply.applied.last)
     }
@@ -161,7 +161,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             || lane.unsaved_since.is_some_and(|at| at + self.config.checkpoint_after <= self.now);
         behind
             && (budget || lane.checkpoint_wanted || retried)
-            && self.core.durable().index >= lane.applied.last.index
+            && self.core.proved().index >= lane.applied.last.index
     }
 
     fn pump_entries(&mut self) {
@@ -173,8 +173,10 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             return;
         }
         if std::mem::take(&mut self.apply.opened) {
-            from = Index(from.0.saturating_sub(HANDED_AGAIN)).max(first);
+            let low = Index(from.0.saturating_sub(HANDED_AGAIN)).max(first);
+            from = self.readable_since(low, from);
         }
+        let commit = self.readable_through(from, commit);
         if from > commit {
             // Nothing is left to be tried: a store that is open again is well.
             let well = |t: &Trouble| matches!(t.work, Out::Entries { .. }) && t.goal < from;
@@ -269,6 +271,12 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         if compacted {
             // A reset overtook the read: the install that follows brings what was to be applied.
             return self.mark("apply-overtaken-by-reset");
+        }
+        if let StoreFault::Log(fault) = &fault
+            && self.report_damage(fault)
+        {
+            // Applied again once the entry is repaired; the store is well.
+            return;
         }
         match out {
             Out::Pin => self.on_snapshot_failed(&fault),

@@ -9,7 +9,7 @@ use crate::fault::{LogFault, StopReason, StoreFault};
 use crate::io::{Input, Persist};
 use crate::job::{Job, Lane, LogDone, LogJob, LogResult, SideDone, SideJob};
 use crate::traits::{LogStore, StateMachine};
-use crate::types::{Index, LogId, Micros, Seq, SnapshotMeta};
+use crate::types::{Entry, Index, LogId, Micros, Recovered, Seq, SnapshotMeta};
 use std::collections::VecDeque;
 
 /// Most batches that one job merges.
@@ -41,6 +41,7 @@ enum Out {
     Reset { seq: Seq, meta: Box<SnapshotMeta>, last: LogId },
     Compact,
     Watermark,
+    Repair,
     Other,
 }
 
@@ -74,6 +75,8 @@ pub(super) struct LogLane<L: LogStore> {
     marked: Index,
     pub(super) low: bool,
     compact: Option<Index>,
+    /// Entries that take the place of damaged ones.
+    repair: Option<Vec<Entry>>,
     /// A spare to be prepared, and whether one is out. Spares of an older handle are dropped.
     wanted: Option<L::Spare>,
     spare_out: Option<u64>,
@@ -98,6 +101,7 @@ impl<L: LogStore> LogLane<L> {
             marked: Index(0),
             low: log.low(),
             compact: None,
+            repair: None,
             wanted: log.spare(),
             spare_out: None,
             finished: None,
@@ -113,6 +117,11 @@ impl<L: LogStore> LogLane<L> {
 
     pub(super) fn reset(&mut self, seq: Seq, meta: SnapshotMeta, last: LogId) {
         self.queue.push_back(Queued::Reset { seq, meta, last });
+    }
+
+    /// Wants damaged entries replaced; the core asks for one write at a time.
+    pub(super) fn repair(&mut self, entries: Vec<Entry>) {
+        self.repair = Some(entries);
     }
 
     /// Wants everything up to an index given up.
@@ -193,6 +202,10 @@ impl<L: LogStore> LogLane<L> {
             self.out = Some(Out::Compact);
             return Some(LogJob::Compact { through });
         }
+        if let Some(entries) = self.repair.take() {
+            self.out = Some(Out::Repair);
+            return Some(LogJob::Repair(entries));
+        }
         if let Some(write) = self.merged() {
             return Some(write);
         }
@@ -213,7 +226,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             self.log.spare_at = None;
             self.log.poll = true;
         }
-        let commit = self.core.commit().min(self.core.durable().index);
+        let commit = self.core.commit().min(self.core.proved().index);
         if commit > self.log.marked && self.log.quiet == Quiet::Done {
             self.log.news(now);
         }
@@ -239,6 +252,11 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
                 }
                 self.set_low(done.low);
                 self.on_log_result(done.result, out);
+            }
+            Err(LogFault::Refused(_)) if matches!(out, Some(Out::Repair)) => {
+                // The log knows better what was there; nothing was written, nothing is poisoned.
+                self.mark("repair-refused-by-the-log");
+                self.feed(Input::Repaired { filled: Vec::new() });
             }
             Err(fault) => self.on_log_fault(fault),
         }
@@ -268,12 +286,22 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
                 self.feed(Input::Persisted { through: seq });
                 self.on_reset_durable(&meta);
             }
+            LogResult::Repaired { filled } => {
+                self.log.news(self.now);
+                self.feed(Input::Repaired { filled });
+            }
+            LogResult::Reopened(recovered) if recovered.held.is_some() => {
+                // Promises were given that this log cannot prove any more (R5).
+                let why = recovered.held.unwrap_or_default();
+                self.stop(StopReason::NeedsOperator(why));
+            }
             LogResult::Reopened(recovered) => {
                 let fault = self.log.failed.take().map(|f| f.fault.to_string());
                 self.log.generation += 1;
                 self.log.finished = None;
                 self.observe(Event::LogReopened { fault: fault.unwrap_or_default() });
-                self.feed(Input::Reopened { last: recovered.last, hard: recovered.hard });
+                let Recovered { last, hard, holes, .. } = *recovered;
+                self.feed(Input::Reopened { last, hard, holes });
             }
             LogResult::Compacted { first } => {
                 if first > self.core.first() {
@@ -299,6 +327,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         let first = lane.failed.is_none();
         lane.queue.clear();
         lane.compact = None;
+        lane.repair = None;
         while lane.reopens.front().is_some_and(|at| at + HOUR <= now) {
             lane.reopens.pop_front();
         }

@@ -12,6 +12,7 @@ mod forward;
 mod log_lane;
 mod ready;
 mod receive;
+mod repair;
 mod ship;
 mod snapshot;
 mod start;
@@ -34,6 +35,8 @@ use forward::Seen;
 use log_lane::LogLane;
 use ready::Ready;
 use receive::{Install, Receiving};
+pub use repair::DamageStatus;
+use repair::Serving;
 use ship::Shipping;
 use snapshot::Build;
 use std::collections::{BTreeMap, VecDeque};
@@ -104,8 +107,10 @@ pub struct ReplicaStatus {
     pub commit: Index,
     /// Last entry of the log.
     pub last: LogId,
-    /// Durable watermark.
+    /// Durable watermark: ends before the first damaged entry.
     pub durable: LogId,
+    /// Durable end of the log, damaged entries included.
+    pub proved: LogId,
     /// First index that the log holds.
     pub first: Index,
     /// What the state machine holds.
@@ -122,6 +127,10 @@ pub struct ReplicaStatus {
     pub not_ready: Option<String>,
     /// True while the log cannot get another segment.
     pub low: bool,
+    /// Damaged entries of the log that are being fetched from other members (R15).
+    pub damaged: Option<DamageStatus>,
+    /// Why this member is held, if it is (R5).
+    pub held: Option<String>,
 }
 
 /// A read of older entries that waits for its lane.
@@ -158,6 +167,10 @@ pub struct Replica<L: LogStore, M: StateMachine> {
     answering: Answering,
     seen: Seen,
     ready: Ready,
+    /// Requests for entries that other members have lost.
+    serving: Serving,
+    /// Why this member is held: it answers those requests and does nothing else (R5).
+    held: Option<String>,
     stopped: bool,
     now: Micros,
     /// Inputs that the core is still to be given in this step.
@@ -181,11 +194,13 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         now: Micros,
     ) -> Result<Self, StopReason> {
         let applied = machine.applied();
+        repair::refuse_alone(&log.recovered(), config.core.member)?;
         let mut recovered = start::reconcile(log, applied)?;
         // What the store has applied was committed.
         recovered.commit = recovered.commit.max(applied.last.index.min(recovered.last.index));
         let ready = Ready::new(recovered.commit, recovered.last.index);
         let newest = recovered.snapshot.clone();
+        let held = recovered.held.clone();
         let calls = Calls::new(recovered.boot);
         let mut replica = Self {
             core: Core::new(config.core.clone(), seed, recovered, now),
@@ -207,6 +222,8 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             answering: Answering::default(),
             seen: Seen::default(),
             ready,
+            serving: Serving::default(),
+            held,
             stopped: false,
             now,
             inputs: VecDeque::new(),
@@ -249,6 +266,9 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         if self.stopped {
             return None;
         }
+        if self.held.is_some() {
+            return self.calls.deadline();
+        }
         [
             self.core.next_deadline(),
             self.log.deadline(),
@@ -281,6 +301,9 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             contact: self.core.contact(),
             not_ready: self.not_ready(),
             low: self.log.low,
+            proved: self.core.proved(),
+            damaged: self.damage_status(),
+            held: self.held.clone(),
         }
     }
 
@@ -352,6 +375,11 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
                 break;
             }
             self.expire_calls();
+            self.pump_serving();
+            if self.held.is_some() {
+                // Not a byte of a held member changes.
+                break;
+            }
             self.pump_log();
             self.pump_apply();
             self.pump_receiving();
@@ -388,6 +416,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         match effect {
             Effect::Persist(persist) => self.log.persist(persist),
             Effect::Reset { seq, meta, last } => self.log.reset(seq, meta, last),
+            Effect::Repair { entries } => self.log.repair(entries),
             Effect::Send { to, message, lane } => self.send(to, message, lane),
             Effect::Fetch { fetch, peer, from, to, max_bytes } => {
                 self.queue_fetch(peer, Fetch { fetch, from, to, max_bytes });
@@ -441,6 +470,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             Message::ConfirmReply { ticket, result } => {
                 self.on_confirm_reply(from, ticket, result);
             }
+            Message::Repair { ask, wants } => self.on_repair(from, ask, wants),
             Message::SnapshotChunk { term, transfer, offset, bytes } => {
                 self.on_chunk(from, term, transfer, offset, bytes);
             }
@@ -461,6 +491,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             Done::Side(Lane::Ship(to), done) => self.on_ship_done(to, done),
             Done::Side(Lane::Fetch(peer), done) => self.on_fetch_done(peer, done),
             Done::Side(Lane::Answer, done) => self.on_answers(done),
+            Done::Side(Lane::Repair, done) => self.on_serving_done(done),
             Done::Side(Lane::Log | Lane::Apply, _) => self.mark("unexpected-side-job"),
         }
     }
@@ -493,7 +524,12 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             }
         }
         match done {
-            SideDone::Fetched { fetch, entries } => self.feed(Input::Fetched { fetch, entries }),
+            SideDone::Fetched { fetch, entries } => {
+                if let Err(fault) = &entries {
+                    self.report_damage(fault);
+                }
+                self.feed(Input::Fetched { fetch, entries });
+            }
             _ => self.mark("unexpected-fetch"),
         }
         self.run_fetch(peer);

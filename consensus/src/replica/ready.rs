@@ -1,6 +1,6 @@
 //! Whether this replica may serve local reads and calls (R23), and if not, why not.
 
-use super::Replica;
+use super::{Replica, repair};
 use crate::event::RoleKind;
 use crate::traits::{LogStore, StateMachine};
 use crate::types::{Index, MemberId};
@@ -53,6 +53,15 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
     pub(super) fn not_ready(&self) -> Option<String> {
         if self.stopped {
             return Some("the replica has stopped".into());
+        }
+        if let Some(why) = &self.held {
+            return Some(format!("this member is held: {why}"));
+        }
+        if let Some(damage) = self.damage_status() {
+            let repair::DamageStatus { first, last, count } = damage;
+            return Some(format!(
+                "{count} damaged entries of the log, {first} to {last}, are fetched from other members"
+            ));
         }
         if let Some(fault) = self.apply.troubled() {
             return Some(format!("the store failed and is being reopened: {fault}"));

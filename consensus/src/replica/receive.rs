@@ -243,7 +243,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         }
         let last = meta.last;
         self.feed(Input::SnapshotReceived { meta });
-        if self.core.role() == RoleKind::Leader || self.core.commit() >= last.index {
+        if self.core.role() == RoleKind::Leader || !self.core.wants_snapshot(last) {
             // Entries overtook it, and the core will say so: there is nothing to install.
             self.end_receiving(true);
         }

@@ -16,6 +16,10 @@ pub(super) fn reconcile<L: LogStore>(
     applied: Applied,
 ) -> Result<Recovered, StopReason> {
     let mut recovered = log.recovered();
+    if recovered.held.is_some() {
+        // It proves too little to be compared with anything, and nothing of it may change.
+        return Ok(recovered);
+    }
     if let Some(meta) = recovered.snapshot.clone() {
         // A snapshot of the own state lies within the log and needs no base.
         let held = recovered.may_hold(meta.last);

@@ -248,7 +248,7 @@ impl World {
                 let n = self.nodes.get_mut(&node).expect("known");
                 n.busy = false;
                 let (last, hard) = (n.stable.last(), n.stable.hard);
-                self.step(node, Input::Reopened { last, hard });
+                self.step(node, Input::Reopened { last, hard, holes: Vec::new() });
                 self.pump_disk(node);
             }
             Happening::Hand { node, life, input } if self.alive(node, life) => {

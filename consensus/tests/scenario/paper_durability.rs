@@ -103,7 +103,11 @@ fn a_leader_whose_write_fails_steps_down_and_promises_nothing() {
     assert_eq!(persist(&rig.after(10_000_000)), None);
     assert_eq!(rig.core.role(), RoleKind::Follower, "it does not stand with a poisoned log");
 
-    let out = rig.step(Input::Reopened { last: LogId::new(5, 3), hard: rig.core.hard() });
+    let out = rig.step(Input::Reopened {
+        last: LogId::new(5, 3),
+        hard: rig.core.hard(),
+        holes: Vec::new(),
+    });
     let write = persist(&out).expect("the tail is written again");
     assert!(write.seq > at);
     assert_eq!(write.truncate_from, Some(Index(3)));
@@ -126,7 +130,8 @@ fn a_follower_holds_its_promises_until_the_reopened_log_has_them() {
     assert_eq!((sent(&out), persist(&out)), (vec![], None), "memory is no place to wait");
     rig.deliver(C, ask(7, false, (4, 2), true));
     rig.writes.clear();
-    let out = rig.step(Input::Reopened { last: LogId::new(4, 1), hard: in_term(4) });
+    let out =
+        rig.step(Input::Reopened { last: LogId::new(4, 1), hard: in_term(4), holes: Vec::new() });
     let write = persist(&out).expect("a write");
     assert_eq!((write.truncate_from, write.append), (None, entries(&[(4, 2)])));
     assert_eq!(write.hard, Some(HardState { term: Term(7), voted_for: Some(C) }));
@@ -139,7 +144,7 @@ fn a_reopened_log_that_forgot_durable_entries_stops_the_replica() {
     for (last, hard) in [(LogId::new(4, 1), in_term(4)), (LogId::new(4, 2), in_term(3))] {
         let mut rig = Rig::follower(3, 4, &[(4, 1), (4, 2)]);
         rig.step(Input::PersistFailed { at: Seq(1), fault: fault() });
-        let out = rig.step(Input::Reopened { last, hard });
+        let out = rig.step(Input::Reopened { last, hard, holes: Vec::new() });
         assert!(matches!(out.last(), Some(Effect::Stop(StopReason::NeedsOperator(_)))), "{out:?}");
     }
 }

@@ -68,6 +68,8 @@ fn gauges(published: &Published) -> String {
         ("holdfast_commit_index", status.commit.0),
         ("holdfast_snapshot_index", status.snapshot.0),
         ("holdfast_log_low", u64::from(status.low)),
+        ("holdfast_damaged_entries", status.damaged.as_ref().map_or(0, |d| d.count as u64)),
+        ("holdfast_held", u64::from(status.held.is_some())),
     ] {
         gauge(&mut out, name, value);
     }

@@ -8,7 +8,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use bytes::Bytes;
 use holdfast_consensus::MemberId;
-use holdfast_consensus::replica::{PeerStatus, ReplicaStatus};
+use holdfast_consensus::replica::{DamageStatus, PeerStatus, ReplicaStatus};
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -62,10 +62,28 @@ pub struct MemberStatus {
     pub healthy: bool,
     /// Why it is not healthy.
     pub reason: Option<String>,
+    /// Entries of its log that do not verify and are being fetched from other members; null if
+    /// there are none.
+    #[serde(default)]
+    pub damaged: Option<DamageView>,
+    /// Why it is held: it neither votes nor acknowledges until it is replaced; null if it is not.
+    #[serde(default)]
+    pub held: Option<String>,
     /// Its topics' directories: what lives, what went to the trash, and what is kept and why.
     /// Null if unreachable.
     #[serde(default)]
     pub data: Value,
+}
+
+/// Damaged entries of a log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamageView {
+    /// The lowest index.
+    pub first: u64,
+    /// The highest index.
+    pub last: u64,
+    /// How many there are.
+    pub count: usize,
 }
 
 /// A peer as its leader sees it.
@@ -159,9 +177,15 @@ fn local(node: &Node) -> LocalStatus {
             digest: replica.map(|r| format!("{:032x}", r.applied.digest)),
             healthy: reason.is_none(),
             reason,
+            damaged: replica.and_then(|r| r.damaged.as_ref()).map(damage_view),
+            held: replica.and_then(|r| r.held.clone()),
             data: node.report().json(),
         },
     }
+}
+
+fn damage_view(damage: &DamageStatus) -> DamageView {
+    DamageView { first: damage.first.0, last: damage.last.0, count: damage.count }
 }
 
 fn peer_view(replica: &ReplicaStatus, peer: &PeerStatus) -> PeerView {
@@ -254,6 +278,8 @@ async fn ask(
         digest: None,
         healthy: false,
         reason: Some(failure),
+        damaged: None,
+        held: None,
         data: Value::Null,
     };
     (member, None)

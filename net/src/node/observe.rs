@@ -82,6 +82,18 @@ fn storage(event: &Event, name: &dyn Fn(&MemberId) -> String, metrics: &Metrics)
             metrics.event("snapshot_installed");
             tracing::info!("installed a snapshot at {last}");
         }
+        Event::Damaged { first, last, count } => {
+            metrics.event("damaged");
+            tracing::error!(
+                "{count} entries of the log, {first} to {last}, do not verify; fetching them from \
+                 other members"
+            );
+        }
+        Event::Repaired { count, left } => {
+            metrics.event("repaired");
+            metrics.repaired.fetch_add(*count as u64, Ordering::Relaxed);
+            tracing::warn!("{count} damaged entries of the log are back; {left} are left");
+        }
         Event::Compacted { first } => {
             metrics.event("compacted");
             tracing::debug!("the log now begins at {first}");

@@ -354,7 +354,7 @@ impl Runtime {
         }
         self.peers.present(false, |me| {
             me.term = status.hard.term;
-            me.durable = status.durable;
+            me.durable = status.proved;
             me.commit = status.commit;
             if me.membership != status.membership {
                 me.membership = status.membership.clone();

@@ -254,7 +254,7 @@ impl Core {
             End::Stopped(reason) => Err(NodeError::Stopped(reason)),
             End::Asked => {
                 let (mut log, mut machine) = owned.ok_or(NodeError::Panicked)?;
-                close(&mut log, &mut machine, status.durable, status.commit)
+                close(&mut log, &mut machine, status.proved, status.commit)
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The outgoing queue of one peer and lane: bounded in bytes, filled by the core loop, emptied by
 //! the connection's task.
 
+use holdfast_consensus::Entry;
 use holdfast_consensus::message::{Message, Outcome};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,8 @@ pub fn weight(message: &Message) -> usize {
                 result.len()
             }
             Message::Confirm { question, .. } => question.len(),
+            Message::Repair { wants, .. } => wants.len() * 24,
+            Message::RepairReply { entries, .. } => entries.iter().map(Entry::weight).sum(),
             Message::ConfirmReply { result: Ok(confirmation), .. } => confirmation.answer.len(),
             _ => 0,
         }

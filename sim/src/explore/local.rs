@@ -210,7 +210,7 @@ impl Local {
         self.mirror = self.image.clone();
         self.step(Input::PersistFailed { at, fault }, deeds)?;
         let (last, hard) = (self.image.last(), self.image.hard);
-        self.step(Input::Reopened { last, hard }, deeds)
+        self.step(Input::Reopened { last, hard, holes: Vec::new() }, deeds)
     }
 
     /// One step of the core, and what follows from it within the member.

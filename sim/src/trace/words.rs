@@ -10,7 +10,7 @@ use holdfast_consensus::message::{Confirmation, Conflict, Message, Outcome};
 use holdfast_consensus::{Body, Entries, Index, LogId, MemberId};
 use holdfast_fsm::command::decode;
 use holdfast_fsm::{Answer, Command, SessionRef};
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 
 /// Longest text of a value or of something without words of its own.
 const TEXT_MAX: usize = 160;
@@ -81,6 +81,8 @@ pub(super) fn message(message: &Message) -> (&'static str, String) {
             };
             ("ConfirmReply", format!("{ticket} {what}"))
         }
+        Message::Repair { ask, wants } => ("Repair", listed(*ask, wants, |want| want.index)),
+        Message::RepairReply { ask, entries } => ("RepairReply", listed(*ask, entries, |e| e.id)),
     }
 }
 
@@ -125,6 +127,12 @@ pub(super) fn event(event: &Event, who: &dyn Fn(MemberId) -> String) -> (&'stati
         }
         Event::Installed { last } => ("install", format!("installs a snapshot of {}", id(*last))),
         Event::Compacted { first } => ("compact", format!("log now begins at {first}")),
+        Event::Damaged { first, last, count } => {
+            ("damaged", format!("{count} entries, {first} to {last}, do not verify"))
+        }
+        Event::Repaired { count, left } => {
+            ("repaired", format!("{count} entries are back, {left} are damaged"))
+        }
         Event::LogReopened { fault } => ("log-reopened", fault.clone()),
         Event::StoreReopened { fault, applied } => {
             ("store-reopened", format!("back at {applied}: {fault}"))
@@ -184,6 +192,12 @@ fn unmatched(conflict: Conflict) -> String {
     )
 }
 
+/// What a request or a reply of the repair is about.
+fn listed<T, N: Display>(ask: u64, all: &[T], name: impl Fn(&T) -> N) -> String {
+    let all: Vec<String> = all.iter().map(|one| name(one).to_string()).collect();
+    format!("{ask}: {}", all.join(" "))
+}
+
 fn confirmed(said: &Confirmation) -> String {
     let bytes = said.answer.len();
     format!("an answer of {bytes} bytes, proven in {} at {}", said.term, said.index)
@@ -195,6 +209,7 @@ fn step_down(why: StepDown) -> &'static str {
         StepDown::LostQuorum => "no quorum answered within an election timeout",
         StepDown::WriteFailed => "its own write failed",
         StepDown::WriteStalled => "its oldest write took too long",
+        StepDown::Damaged => "an entry of its own log does not verify",
         StepDown::Removed => "it is no voter any more",
     }
 }
