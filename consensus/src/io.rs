@@ -282,7 +282,9 @@ pub struct CoreConfig {
     pub command_bytes: usize,
     /// Most reads waiting for confirmation.
     pub reads: usize,
-    /// A leader whose oldest write is outstanding this long steps down.
+    /// A leader whose oldest write is outstanding this long steps down, whatever its disk usually
+    /// takes; before that, after an election timeout or four times the 99th percentile of its
+    /// writes, whichever is longer (R41).
     pub write_stall: Micros,
 }
 

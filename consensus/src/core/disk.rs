@@ -3,6 +3,7 @@
 //! Everything is named by sequence number: the same (term, index) can be written, cut and written
 //! again while older writes are still under way (B27).
 
+use super::stall::WriteTimes;
 use crate::entries::Entries;
 use crate::io::Persist;
 use crate::types::{HardState, Index, LogId, Micros, Seq, SnapshotMeta};
@@ -48,6 +49,8 @@ pub(crate) struct Disk {
     poisoned: bool,
     /// A snapshot's base that is not durable yet, and its write.
     reset: Option<(Seq, SnapshotMeta)>,
+    /// How long writes took.
+    times: WriteTimes,
 }
 
 impl Disk {
@@ -62,6 +65,7 @@ impl Disk {
             staged: Staged::default(),
             poisoned: false,
             reset: None,
+            times: WriteTimes::default(),
         }
     }
 
@@ -83,6 +87,10 @@ impl Disk {
 
     pub(crate) const fn poisoned(&self) -> bool {
         self.poisoned
+    }
+
+    pub(crate) const fn times(&self) -> &WriteTimes {
+        &self.times
     }
 
     pub(crate) const fn pending(&self) -> &VecDeque<Pending> {
@@ -195,12 +203,13 @@ impl Disk {
     }
 
     /// Every write up to `through` is on stable storage.
-    pub(crate) fn completed(&mut self, through: Seq) {
+    pub(crate) fn completed(&mut self, through: Seq, now: Micros) {
         while let Some(first) = self.pending.front()
             && first.seq <= through
         {
             let Some(pending) = self.pending.pop_front() else { return };
             self.done = pending.seq;
+            self.times.note(now.saturating_sub(pending.at));
             self.hard = pending.hard.unwrap_or(self.hard);
             if let Some(end) = pending.end
                 && end.index > self.durable.index

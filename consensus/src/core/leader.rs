@@ -235,7 +235,7 @@ impl Leader {
 
     /// When the leader's clock must be looked at next.
     pub(crate) fn deadline(&self, shared: &Shared) -> Option<Micros> {
-        let stall = shared.disk.oldest().map(|at| at.saturating_add(shared.config.write_stall));
+        let stall = shared.disk.oldest().map(|at| at.saturating_add(shared.stall_after()));
         let beat = (!self.peers.is_empty()).then_some(self.heartbeat_at);
         let quorum = (!shared.sole_voter()).then(|| self.quorum_deadline(shared));
         let transfer = self.transfer.as_ref().map(|t| t.deadline);

@@ -32,12 +32,6 @@ impl Shared {
             && !self.damaged()
     }
 
-    /// True if a write has been outstanding for so long that a leader has to step down.
-    pub(crate) fn write_stalled(&self) -> bool {
-        let stall = self.config.write_stall;
-        self.disk.oldest().is_some_and(|at| self.now.saturating_sub(at) >= stall)
-    }
-
     /// True if this member is the only voter: it waits for nobody.
     pub(crate) fn sole_voter(&self) -> bool {
         let (_, membership) = self.log.membership();

@@ -22,6 +22,7 @@ mod replication;
 mod role;
 mod shared;
 mod snapshot;
+mod stall;
 mod tail;
 mod transfer;
 mod weights;

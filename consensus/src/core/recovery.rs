@@ -18,7 +18,7 @@ impl Core {
             return shared.drop_with("completion-of-a-poisoned-log");
         }
         let old = shared.durable();
-        shared.disk.completed(through);
+        shared.disk.completed(through, shared.now);
         let durable = shared.durable();
         if durable != old {
             shared.observe(Event::Durable { through: durable });

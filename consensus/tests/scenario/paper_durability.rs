@@ -3,7 +3,7 @@
 use crate::rig::*;
 use holdfast_consensus::event::{Event, RoleKind, StepDown};
 use holdfast_consensus::fault::{LogFault, StopReason};
-use holdfast_consensus::io::{Effect, Input};
+use holdfast_consensus::io::{CoreConfig, Effect, Input};
 use holdfast_consensus::types::*;
 
 fn fault() -> LogFault {
@@ -147,6 +147,45 @@ fn a_reopened_log_that_forgot_durable_entries_stops_the_replica() {
         let out = rig.step(Input::Reopened { last, hard, holes: Vec::new() });
         assert!(matches!(out.last(), Some(Effect::Stop(StopReason::NeedsOperator(_)))), "{out:?}");
     }
+}
+
+/// How long this leader waits for a write before it steps down, in microseconds, if its writes
+/// took so long before, one stage after the other.
+fn patience(stages: &[u64]) -> u64 {
+    let mut rig = Rig::leader(3, 5, &[(4, 1)]);
+    rig.deliver(B, ack(5, 1, (5, 2)));
+    let quorum = |rig: &mut Rig| {
+        rig.deliver(B, ack(5, 1, (5, 2)));
+        rig.deliver(C, ack(5, 1, (5, 2)));
+    };
+    for (n, usual) in (0..).zip(stages.iter().flat_map(|usual| [*usual; 200])) {
+        rig.propose(n..n + 1);
+        for _ in 0..usual / 10_000 {
+            rig.after(10_000);
+            quorum(&mut rig);
+        }
+        rig.sync();
+    }
+    rig.propose(90_000..90_001);
+    let begun = rig.now;
+    while rig.core.role() == RoleKind::Leader {
+        rig.after(10_000);
+        quorum(&mut rig);
+    }
+    rig.now - begun
+}
+
+/// R41: a slow disk is not a stalled one; and no disk makes a leader wait beyond the bound.
+#[test]
+fn a_leader_waits_for_a_write_by_what_its_disk_usually_takes() {
+    let config = CoreConfig::new(ME);
+    assert_eq!(patience(&[0]), config.election_max, "a fast disk: one election timeout");
+    assert_eq!(patience(&[150_000]), 600_000, "a slow one: four times what it takes");
+    assert_eq!(
+        patience(&[250_000, 900_000]),
+        config.write_stall,
+        "and never longer than the bound"
+    );
 }
 
 /// B42: heartbeats do not need the disk, so a watch over the oldest write has to.
