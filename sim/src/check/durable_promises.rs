@@ -29,7 +29,7 @@ pub fn check(who: &str, me: MemberId, to: MemberId, message: &Message, ground: &
         Message::VoteReply { pre: false, granted: true, asked, .. } => vote(*asked, to),
         Message::AppendReply { term, result: Ok(durable), .. } => {
             let what = format!("{who} acknowledges {durable} in term {term}");
-            if !ground.holds(*durable) {
+            if !ground.may_acknowledge(*durable) {
                 return early(&what, &format!("a log that ends at {}", ground.last()));
             }
             if ground.hard().term != *term {

@@ -5,13 +5,15 @@
 use crate::shadow::Shadow;
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::{HardState, Index, LogId, Recovered, Term};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What one member durably holds.
 #[derive(Clone, Debug, Default)]
 pub struct Ground {
     log: Shadow,
     hard: HardState,
+    /// Entries that recovery found damaged and nobody has given back yet (R15).
+    holes: BTreeSet<Index>,
     /// The batches of the job that is out.
     writing: Vec<Persist>,
     /// Highest entry acknowledged to the leader of a term, in any life.
@@ -26,7 +28,15 @@ impl Ground {
     pub fn proved(&mut self, recovered: &Recovered) {
         self.log = Shadow::of(recovered);
         self.hard = recovered.hard;
+        self.holes = recovered.holes.iter().map(|hole| hole.index).collect();
         self.writing.clear();
+    }
+
+    /// Damaged entries were replaced durably.
+    pub fn repaired(&mut self, filled: &[Index]) {
+        for index in filled {
+            self.holes.remove(index);
+        }
     }
 
     /// Batches go to the log.
@@ -39,6 +49,7 @@ impl Ground {
         for batch in std::mem::take(&mut self.writing) {
             if let Some(from) = batch.truncate_from {
                 self.log.truncate(from);
+                self.holes.split_off(&from);
             }
             for entry in &batch.append {
                 self.log.push(entry.id);
@@ -68,6 +79,13 @@ impl Ground {
     #[must_use]
     pub fn holds(&self, id: LogId) -> bool {
         id.index < self.log.base().index || self.log.at(id.index) == Some(id)
+    }
+
+    /// True if it may acknowledge this entry: it durably holds it, and no entry up to it is damaged
+    /// (R15).
+    #[must_use]
+    pub fn may_acknowledge(&self, id: LogId) -> bool {
+        self.holds(id) && self.holes.first().is_none_or(|hole| *hole > id.index)
     }
 
     /// Its durable hard state.
@@ -107,6 +125,28 @@ pub(super) mod tests {
             append: Entries::new(ids.iter().map(entry).collect()).expect("ordered"),
             hard: Some(HardState { term: Term(term), voted_for: Some(MemberId(term)) }),
         }
+    }
+
+    #[test]
+    fn nothing_from_the_first_damaged_entry_on_may_be_acknowledged() {
+        use holdfast_consensus::Hole;
+        let mut ground = Ground::default();
+        let hole = |index| Hole { index: Index(index), known: None };
+        ground.proved(&Recovered {
+            first: Index(1),
+            last: LogId::new(1, 5),
+            terms: vec![LogId::new(1, 1)],
+            holes: vec![hole(2), hole(4)],
+            ..Recovered::default()
+        });
+        assert!(ground.may_acknowledge(LogId::new(1, 1)));
+        assert!(ground.holds(LogId::new(1, 3)) && !ground.may_acknowledge(LogId::new(1, 3)));
+        ground.repaired(&[Index(2)]);
+        assert!(ground.may_acknowledge(LogId::new(1, 3)));
+        assert!(!ground.may_acknowledge(LogId::new(1, 5)));
+        ground.writes(&[batch(Some(4), &[(2, 4)], 2)]);
+        ground.written();
+        assert!(ground.may_acknowledge(LogId::new(2, 4)), "what was cut is damaged no more");
     }
 
     #[test]

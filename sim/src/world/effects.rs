@@ -184,6 +184,7 @@ impl World {
                     }
                 }
                 LogResult::Persisted { .. } => n.ground.written(),
+                LogResult::Repaired { filled } => n.ground.repaired(filled),
                 _ => {}
             },
             Done::Log(Err(fault)) => {

@@ -17,9 +17,10 @@ use crate::faults::{Fault, Faults};
 use crate::node::{self, Boot, Process, State};
 use crate::shadow::Shadow;
 use crate::trace::What;
-use holdfast_consensus::MemberId;
+use holdfast_consensus::damage::hole_at;
 use holdfast_consensus::job::{Done, Job, Lane, ReplicaInput};
 use holdfast_consensus::traits::{LogReader, LogStore, StateMachine};
+use holdfast_consensus::{LogId, MemberId};
 use holdfast_log::mem_disk::{LoseAll, PowerLoss, SectorFate};
 
 /// Draws what a power loss leaves.
@@ -175,16 +176,26 @@ impl World {
         n.marks = Watermarks::default();
         n.marks.start(applied.last.index);
         n.promises.on_restart(&n.name, recovered.hard.term, recovered.last)?;
-        // What recovery proved is what was written: every entry of it matches every other log.
+        // What recovery proved is what was written: every entry of it matches every other log. Of a
+        // damaged one no more than its term can be compared, and of its successor less.
         let mut prev = recovered.base;
         while prev.index < recovered.last.index {
+            let next = prev.index.next();
+            if hole_at(&recovered.holes, next).is_some() {
+                let term = recovered.term_at(next);
+                prev = LogId { term: term.unwrap_or(prev.term), index: next };
+                continue;
+            }
             let entries = process
                 .log
                 .reader()
-                .read(prev.index.next(), recovered.last.index, 1 << 20)
+                .read(next, recovered.last.index, 1 << 20)
                 .map_err(|e| Violation::new("restart", format!("{}: {e}", n.name)))?;
             for entry in &entries {
-                self.suite.history.on_entry(&n.name, prev, entry)?;
+                let behind_unknown = recovered.term_at(prev.index).is_none();
+                if !behind_unknown {
+                    self.suite.history.on_entry(&n.name, prev, entry)?;
+                }
                 prev = entry.id;
             }
         }
