@@ -5,6 +5,7 @@ use crate::log::{Log, LogOptions};
 use crate::mem_disk::MemDisk;
 use crate::segment::Owner;
 use bytes::Bytes;
+use holdfast_consensus::damage::hole_at;
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::traits::{LogReader, LogStore};
@@ -61,12 +62,17 @@ pub fn fuzz_recover(data: &[u8]) {
     let disk = MemDisk::from_files(files.clone());
     let log = match Log::open(disk.clone(), OWNER, OPTIONS) {
         Ok(log) => log,
-        Err(LogFault::Damaged { .. } | LogFault::Refused(_)) => {
+        Err(LogFault::Damaged { .. } | LogFault::Held { .. } | LogFault::Refused(_)) => {
             assert!(disk.files() == files, "a refusal leaves every byte as it was");
             return;
         }
         Err(_) => return,
     };
+    if log.recovered().held.is_some() {
+        read_all(&log);
+        assert!(disk.files() == files, "a held log leaves every byte as it was");
+        return;
+    }
     go_on(&disk, log);
 }
 
@@ -112,13 +118,7 @@ fn strike(files: &mut BTreeMap<String, Vec<u8>>, blow: &[u8]) {
 /// What was recovered must be readable, must take one more entry, and must be found again.
 fn go_on<D: Disk>(disk: &D, mut log: Log<D>) {
     let found = log.recovered();
-    let mut from = found.first;
-    while from <= found.last.index {
-        let piece = log.reader().read(from, found.last.index, 1 << 20);
-        let last = piece.ok().and_then(|p| p.last());
-        assert!(last.is_some(), "what recovery reports can be read");
-        from = last.map_or(from, |id| id.index).next();
-    }
+    read_all(&log);
     let term = found.hard.term.max(found.last.term);
     if term.0 == u64::MAX || found.last.index.0 > u64::MAX - 4 || found.time > u64::MAX - 4 {
         return;
@@ -132,9 +132,27 @@ fn go_on<D: Disk>(disk: &D, mut log: Log<D>) {
     drop(log);
     let again = Log::open(disk.clone(), OWNER, OPTIONS).map(|log| log.recovered());
     assert!(
-        again.as_ref().is_ok_and(|r| r.last == id && r.base == found.base),
+        again.as_ref().is_ok_and(|r| {
+            (r.last, r.base) == (id, found.base) && r.holes == found.holes && r.held.is_none()
+        }),
         "what was acknowledged is found again: {again:?} after {found:?}"
     );
+}
+
+/// Everything that recovery reports can be read, but for the holes that it names.
+fn read_all<D: Disk>(log: &Log<D>) {
+    let found = log.recovered();
+    let mut from = found.first;
+    while from <= found.last.index {
+        if hole_at(&found.holes, from).is_some() {
+            from = from.next();
+            continue;
+        }
+        let piece = log.reader().read(from, found.last.index, 1 << 20);
+        let last = piece.ok().and_then(|p| p.last());
+        assert!(last.is_some(), "what recovery reports can be read");
+        from = last.map_or(from, |id| id.index).next();
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ fn the_sample_is_sound_and_has_several_segments() {
 }
 
 #[test]
-fn every_single_flipped_bit_of_a_sample_is_refused_or_torn() {
+fn flipped_bits_of_a_sample_keep_every_promise() {
     let sample = sample_files();
     for file in 0..u16::try_from(sample.len()).unwrap() {
         for place in (0..2048u16).step_by(7) {

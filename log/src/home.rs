@@ -96,7 +96,10 @@ impl<D: Disk> Home<D> {
             None => first_identity(&disk, member, &options.name, &mut log)?,
         };
         let mut home = Self { disk, lock, identity, log };
-        home.go_on()?;
+        // A held member changes nothing (R5).
+        if home.log.recovered().held.is_none() {
+            home.go_on()?;
+        }
         Ok(home)
     }
 

@@ -159,12 +159,17 @@ fn a_newer_identity_or_log_is_refused_untouched_with_both_versions() {
     let disk = MemDisk::new();
     drop(open(&disk).unwrap());
     let segment = disk.files().into_keys().find(|p| p.starts_with("log/0")).unwrap();
-    for path in ["identity".to_owned(), segment] {
+    // The header of a segment stands twice.
+    for (path, places, newer, ours) in
+        [("identity".to_owned(), vec![8], 2, 1), (segment, vec![8, 4096 + 8], 3, 2)]
+    {
         let disk = MemDisk::from_files(disk.files());
-        disk.open(&path, Mode::Write).unwrap().write_at(8, &[2]).unwrap();
+        let file = disk.open(&path, Mode::Write).unwrap();
+        places.iter().for_each(|place| file.write_at(*place, &[newer]).unwrap());
         let before = disk.files();
         let text = open(&disk).err().expect("refused").to_string();
-        assert!(text.contains("format 2") && text.contains("reads 1"), "{text}");
+        let (theirs, ours) = (format!("format {newer}"), format!("reads {ours}"));
+        assert!(text.contains(&theirs) && text.contains(&ours), "{text}");
         assert_eq!(disk.files(), before);
     }
 }

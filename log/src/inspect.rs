@@ -1,13 +1,17 @@
 //! Looking at a log without opening it: nothing is locked, nothing is written, a live node may go
 //! on beside it. What it appends meanwhile may show as torn.
 
+use crate::chain::Link;
 use crate::disk::{Disk, DiskFile, Mode};
 use crate::fault::poison;
 use crate::rebuild;
 use crate::record::Content;
-use crate::scan::{Inventory, inventory, prove};
+use crate::scan::{Inventory, Proof, inventory, prove};
 use crate::segment::{BadHeader, Cursor, FORMAT, Found, SegmentHeader, Step, Walk};
 use crate::snapshot_files;
+use crate::state::State;
+use crate::verdict::Head;
+use holdfast_consensus::damage::Hole;
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::{ClusterId, Index, LogId, MemberId, Recovered, SnapshotMeta, Term};
 use serde::Serialize;
@@ -24,8 +28,8 @@ pub struct RecordInfo {
     pub file: String,
     /// Offset in the file, in bytes.
     pub offset: u64,
-    /// `batch`, `entry`, `truncate`, `watermark`, `base`, `meta`, `seal`, `header`, or `none`
-    /// where nothing verifies.
+    /// `batch`, `entry`, `truncate`, `watermark`, `base`, `meta`, `seal`, `index`, `repair`,
+    /// `header`, or `none` where nothing verifies.
     pub kind: &'static str,
     /// Term (of a batch: its hard state's).
     pub term: Term,
@@ -55,8 +59,41 @@ pub struct SegmentInfo {
     /// Where its content ends, in bytes.
     pub end: u64,
     /// `ok`, `torn` (something behind the end does not verify, and need not), `superseded` (to
-    /// be removed by the next start), `damaged`, or `unknown` if damage elsewhere hides it.
+    /// be removed by the next start), `damaged`, `missing`, or `unknown` if damage elsewhere hides
+    /// it.
     pub state: &'static str,
+    /// The row of the table of segments by which it is read, in the book's chapter on the log.
+    pub row: &'static str,
+}
+
+/// One damaged place below the proved position.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DamageInfo {
+    /// The file, relative to the data directory.
+    pub file: String,
+    /// Where the damage begins, in bytes.
+    pub offset: u64,
+    /// Where it ends, in bytes.
+    pub end: u64,
+    /// The row of the table of places that judged it.
+    pub row: &'static str,
+    /// The entry that stood there, where its identity is known.
+    pub entry: Option<LogId>,
+    /// Its CRC, eight hexadecimal digits; empty where it is not known.
+    pub crc: String,
+    /// What was found, and what follows.
+    pub detail: String,
+}
+
+/// An entry that was acknowledged and cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HoleInfo {
+    /// Its index.
+    pub index: Index,
+    /// Its term, where it is known.
+    pub term: Option<Term>,
+    /// Its CRC, eight hexadecimal digits; empty where it is not known.
+    pub crc: String,
 }
 
 /// One snapshot file.
@@ -93,15 +130,20 @@ pub struct Report {
     pub voted_for: Option<MemberId>,
     /// Snapshot files.
     pub snapshots: Vec<SnapshotInfo>,
+    /// Damaged places, each with the row that judged it.
+    pub damage: Vec<DamageInfo>,
+    /// Entries that cannot be read until a peer gives them back.
+    pub holes: Vec<HoleInfo>,
     /// Why the log cannot be opened, if it cannot.
     pub fault: Option<String>,
 }
 
 impl Report {
-    /// True if the log can be opened and every snapshot file verifies.
+    /// True if the log can be opened, nothing in it is damaged, and every snapshot file verifies.
     #[must_use]
     pub fn healthy(&self) -> bool {
-        self.fault.is_none() && self.snapshots.iter().all(|s| s.fault.is_none())
+        let whole = self.damage.is_empty() && self.holes.is_empty();
+        whole && self.fault.is_none() && self.snapshots.iter().all(|s| s.fault.is_none())
     }
 }
 
@@ -136,20 +178,21 @@ fn look<D: Disk>(disk: &D) -> Result<Inventory<D::File>, LogFault> {
 /// # Errors
 /// What the start would refuse the log for, or what the disk says.
 pub fn proved<D: Disk>(disk: &D) -> Result<Recovered, LogFault> {
-    let state = rebuild::look(&look(disk)?)?;
+    let (state, held) = rebuild::look(&look(disk)?)?;
+    let (terms, holes) = (state.known_terms(), state.named_holes());
     Ok(Recovered {
         hard: state.hard,
         first: state.first(),
         base: state.base,
         last: state.last,
         time: state.time,
-        terms: state.terms,
+        terms,
         memberships: state.memberships,
         snapshot: None,
         commit: state.commit,
         boot: state.boot,
-        holes: Vec::new(),
-        held: None,
+        holes,
+        held,
     })
 }
 
@@ -226,7 +269,9 @@ fn step<F: DiskFile>(
     Ok(match walk.step()? {
         Step::Record(found) => Some((record_info(*unique, path, &found), Some(walk.cursor))),
         Step::End(_) => None,
-        Step::Blank(offset) | Step::Bad(offset, _) if !walk.resync()? => {
+        Step::Blank(offset) | Step::Unchained(offset) | Step::Bad(offset, _)
+            if !walk.resync()? =>
+        {
             // Zeros up to the end are how every segment in use ends.
             let mut rest = vec![0; usize::try_from(bytes - offset).unwrap_or_default()];
             file.read_at(offset, &mut rest)?;
@@ -238,6 +283,10 @@ fn step<F: DiskFile>(
             Some((bad_info(*unique, path, offset, "nothing is here"), Some(walk.cursor)))
         }
         Step::Bad(offset, why) => Some((bad_info(*unique, path, offset, &why), Some(walk.cursor))),
+        Step::Unchained(offset) => {
+            let why = "the record does not follow its predecessor";
+            Some((bad_info(*unique, path, offset, why), Some(walk.cursor)))
+        }
     })
 }
 
@@ -265,9 +314,11 @@ fn record_info(segment: u64, path: &str, found: &Found) -> RecordInfo {
             head.durable.seq,
             head.seq,
         ),
-        Content::Entry { time, crc, membership, .. } => format!(
-            "time {time} us, crc {crc:08x}{}",
-            if membership.is_some() { ", configuration" } else { "" }
+        Content::Entry(facts) | Content::Repair(facts) => format!(
+            "time {} us, crc {:08x}{}",
+            facts.time,
+            facts.crc,
+            if facts.membership.is_some() { ", configuration" } else { "" }
         ),
         Content::Truncate { needs } => format!("cut from here, with {needs} entries in its place"),
         Content::Watermark { at, commit } => format!(
@@ -281,6 +332,8 @@ fn record_info(segment: u64, path: &str, found: &Found) -> RecordInfo {
         ),
         Content::Meta(meta) => format!("start {}, commit {}", meta.boot, meta.commit),
         Content::Seal => "the segment is full".into(),
+        Content::Index => "what the batches before it hold".into(),
+        Content::Lost { .. } | Content::LostBatch { .. } | Content::Gap(_) => "damaged".into(),
     };
     RecordInfo {
         segment,
@@ -314,42 +367,26 @@ pub fn verify<D: Disk>(disk: &D) -> Result<Report, LogFault> {
         term: Term(0),
         voted_for: None,
         snapshots: snapshots(disk)?,
+        damage: Vec::new(),
+        holes: Vec::new(),
         fault: None,
     };
     match prove(&found, None) {
         Ok(proof) => {
+            let (state, held) = rebuild::replayed(&proof);
+            report.fault = held;
             report.durable = (proof.durable.segment, proof.durable.offset);
-            for record in proof.records.iter().flatten() {
-                match &record.content {
-                    Content::Batch { head, .. } => {
-                        (report.term, report.voted_for) = (head.hard.term, head.hard.voted_for);
-                    }
-                    Content::Entry { .. } | Content::Base { kept: false, .. } => {
-                        report.last = record.header.id;
-                    }
-                    _ => {}
-                }
-            }
-            for (unique, loaded) in &found.segments {
-                let at = proof.chain.iter().position(|u| u == unique);
-                let (records, end) =
-                    at.map_or((&[][..], 0), |n| (&proof.records[n], proof.ends[n]));
-                let last = at.is_some_and(|n| n + 1 == proof.chain.len());
-                let torn = last && behind(&loaded.file, end, loaded.bytes)?;
-                let state = match at {
-                    None => "superseded",
-                    Some(_) if torn => "torn",
-                    Some(_) => "ok",
-                };
-                report.segments.push(segment_info(*unique, loaded, records, end, state));
-            }
+            (report.term, report.voted_for) = (state.hard.term, state.hard.voted_for);
+            report.last = state.last;
+            report.holes = holes(&state);
+            describe(&mut report, &found, &proof)?;
         }
         Err(LogFault::Poisoned { detail }) => return Err(LogFault::Poisoned { detail }),
         Err(fault) => {
             let text = fault.to_string();
             for (unique, loaded) in &found.segments {
                 let state = if text.contains(&loaded.path) { "damaged" } else { "unknown" };
-                report.segments.push(segment_info(*unique, loaded, &[], 0, state));
+                report.segments.push(segment_info(*unique, loaded, None, state));
             }
             report.fault = Some(text);
         }
@@ -357,22 +394,96 @@ pub fn verify<D: Disk>(disk: &D) -> Result<Report, LogFault> {
     Ok(report)
 }
 
+fn holes(state: &State) -> Vec<HoleInfo> {
+    let info = |hole: Hole| HoleInfo {
+        index: hole.index,
+        term: hole.known.map(|known| known.term),
+        crc: hex(hole.known.map(|known| known.crc)),
+    };
+    state.named_holes().into_iter().map(info).collect()
+}
+
+fn hex(crc: Option<u32>) -> String {
+    crc.map_or_else(String::new, |crc| format!("{crc:08x}"))
+}
+
+fn describe<F: DiskFile>(
+    report: &mut Report,
+    found: &Inventory<F>,
+    proof: &Proof,
+) -> Result<(), LogFault> {
+    for (unique, loaded) in &found.segments {
+        let at = proof.links.iter().position(|link| link.header.unique == *unique);
+        let link = at.map(|n| &proof.links[n]);
+        let last = at.is_some_and(|n| n + 1 == proof.links.len());
+        let end = link.map_or(0, |link| link.end);
+        let torn = last && behind(&loaded.file, end, loaded.bytes)?;
+        let state = match link {
+            None => "superseded",
+            Some(link) if !link.is_sound() => "damaged",
+            Some(_) if torn => "torn",
+            Some(_) => "ok",
+        };
+        report.segments.push(segment_info(*unique, loaded, link, state));
+    }
+    for link in &proof.links {
+        if !found.segments.contains_key(&link.header.unique) {
+            report.segments.push(SegmentInfo {
+                file: link.path.clone(),
+                segment: link.header.unique,
+                first: link.header.first,
+                records: 0,
+                entries: 0,
+                end: link.end,
+                state: "missing",
+                row: link.row,
+            });
+        }
+        if !matches!(link.head, Head::Both) {
+            report.damage.push(DamageInfo {
+                file: link.path.clone(),
+                offset: 0,
+                end: crate::segment::FIRST_BATCH,
+                row: link.row,
+                entry: None,
+                crc: String::new(),
+                detail: "a copy of the header does not verify; the other, or the next segment's, is used".into(),
+            });
+        }
+        report.damage.extend(link.damage.iter().map(|damage| DamageInfo {
+            file: link.path.clone(),
+            offset: damage.from,
+            end: damage.to,
+            row: damage.row,
+            entry: damage.entry.map(|(id, _)| id),
+            crc: hex(damage.entry.map(|(_, crc)| crc)),
+            detail: damage.why.clone(),
+        }));
+    }
+    report.segments.sort_by_key(|segment| segment.segment);
+    Ok(())
+}
+
 fn segment_info<F>(
     segment: u64,
     loaded: &crate::scan::Loaded<F>,
-    records: &[Found],
-    end: u64,
+    link: Option<&Link>,
     state: &'static str,
 ) -> SegmentInfo {
-    let entries = records.iter().filter(|r| matches!(r.content, Content::Entry { .. })).count();
+    let records = link.map_or(&[][..], |link| &link.records);
+    let read = |r: &&Found| {
+        !matches!(r.content, Content::Lost { .. } | Content::LostBatch { .. } | Content::Gap(_))
+    };
+    let entries = records.iter().filter(|r| matches!(r.content, Content::Entry(_))).count();
     SegmentInfo {
         file: loaded.path.clone(),
         segment,
         first: loaded.header.as_ref().map_or(Index(0), |h| h.first),
-        records: records.len() as u64,
+        records: records.iter().filter(read).count() as u64,
         entries: entries as u64,
-        end,
+        end: link.map_or(0, |link| link.end),
         state,
+        row: link.map_or("", |link| link.row),
     }
 }
 

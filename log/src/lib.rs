@@ -1,30 +1,36 @@
 //! Durable storage of Holdfast: the segmented log, snapshot files, and the seam to the disk.
 // `unsafe_code` is denied by the workspace; only the map module expects it, with a reason.
 
+mod chain;
 pub mod disk;
 pub mod explore;
 mod fault;
 mod fuzz;
 mod fuzz_parts;
+mod holes;
 pub mod home;
 mod identity;
 pub mod inspect;
+mod judge;
 mod log;
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(unix)]
 mod map;
 pub mod mem_disk;
+mod newest;
 mod position;
 mod reader;
 mod rebuild;
 mod record;
 mod scan;
 mod segment;
+mod side_index;
 mod snapshot_files;
 mod spare;
 mod state;
 mod sync;
+mod verdict;
 mod writer;
 
 #[cfg(unix)]

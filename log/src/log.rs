@@ -2,11 +2,13 @@
 
 use crate::disk::Disk;
 use crate::fault::poison;
+use crate::newest::Newest;
 use crate::position::{LOG_DIR, Name, Position, align_up};
 use crate::reader::{Change, Reader, Table};
 use crate::rebuild::{self, Start};
 use crate::record::Item;
 use crate::segment::{Owner, Segment};
+use crate::side_index::Pending;
 use crate::snapshot_files::SnapshotFiles;
 use crate::spare::{Making, Spare, SpareFile};
 use crate::state::State;
@@ -78,11 +80,16 @@ pub struct Log<D: Disk> {
     pub(crate) unsynced: bool,
     /// The durable position and commit of the last watermark written.
     pub(crate) marked: (Position, Index),
+    pub(crate) newest: Option<Newest<D::File>>,
+    /// Why the member is held, if it is (R5): not a byte is written.
+    pub(crate) held: Option<String>,
     /// Why nothing is accepted until reopen.
     pub(crate) poisoned: Option<String>,
     /// A write was tried since the last sync that returned: reopening must cut (R12).
     pub(crate) touched: bool,
     pub(crate) buffer: Vec<u8>,
+    /// What the next batch has to say of those before it.
+    pub(crate) pending: Pending,
     pub(crate) snapshots: SnapshotFiles<D>,
 }
 
@@ -121,15 +128,21 @@ impl<D: Disk> Log<D> {
             table: Arc::new(RwLock::new(table)),
             changes: Vec::new(),
             unsynced: false,
+            newest: opened.newest,
+            held: opened.held,
             poisoned: None,
             touched: false,
             buffer: Vec::new(),
+            pending: opened.pending,
             snapshots,
         };
-        if let Some(meta) = log.snapshots.newest() {
+        if let Some(meta) = log.snapshots.newest().filter(|_| log.held.is_none()) {
             let (last, base) = (log.state.last.index, log.state.base.index);
             let behind = meta.last.index > last;
-            if behind || (meta.last.index > base && !log.state.keeps_suffix(meta.last)) {
+            // What the snapshot holds nobody needs to give back.
+            let covers = log.state.holes.range(..=meta.last.index).next().is_some();
+            let parted = !log.state.keeps_suffix(meta.last);
+            if behind || (meta.last.index > base && (parted || covers)) {
                 log.reset(&meta)?;
             }
         }
@@ -148,6 +161,9 @@ impl<D: Disk> Log<D> {
     }
 
     pub(crate) fn guard(&self) -> Result<(), LogFault> {
+        if let Some(why) = &self.held {
+            return Err(LogFault::Held { why: why.clone() });
+        }
         match &self.poisoned {
             Some(detail) => Err(LogFault::Poisoned { detail: detail.clone() }),
             None => Ok(()),
@@ -202,11 +218,14 @@ impl<D: Disk> Log<D> {
             if oldest == self.active.header.unique {
                 break;
             }
-            let live = self.state.entries.iter().take_while(|e| e.segment == oldest).count() as u64;
-            // An entry of a later segment in front means that this one holds nothing live: what it
-            // held was cut, and the later segment begins below it.
-            let last_live = Index(self.state.base.index.0 + live);
-            if live > 0 && last_live > through {
+            // Whatever cuts below the first index of a segment opens another: what is live in this
+            // one lies below the first index of every later one, wherever its holes were filled.
+            let later = self.segments.range(oldest + 1..).map(|(_, s)| s.header.first);
+            let last_live = later.min().unwrap_or_default().prev();
+            let live = last_live > self.state.base.index;
+            // The base's term must be known.
+            let unknown = self.state.holes.get(&last_live) == Some(&false);
+            if live && (last_live > through || unknown) {
                 break;
             }
             let path = segment.path.clone();
@@ -239,6 +258,9 @@ impl<D: Disk> Log<D> {
         self.durable = opened.durable;
         self.highest = self.highest.max(opened.highest);
         self.spares = opened.spares;
+        self.pending = opened.pending;
+        self.held = opened.held;
+        self.newest = opened.newest;
         self.marked = (opened.durable, self.state.commit);
         Ok(())
     }
@@ -257,13 +279,13 @@ impl<D: Disk> LogStore for Log<D> {
             base: state.base,
             last: state.last,
             time: state.time,
-            terms: state.terms.clone(),
+            terms: state.known_terms(),
             memberships: state.memberships.clone(),
             snapshot: self.snapshots.newest(),
             commit: state.commit,
             boot: state.boot,
-            holes: Vec::new(),
-            held: None,
+            holes: state.named_holes(),
+            held: self.held.clone(),
         }
     }
 
@@ -283,14 +305,24 @@ impl<D: Disk> LogStore for Log<D> {
         self.poisoning(|log| log.try_watermark(commit))
     }
 
-    /// This log refuses to open over damage, so it has no holes and every entry is skipped.
-    fn repair(&mut self, _entries: &[Entry]) -> Result<Vec<Index>, LogFault> {
+    fn repair(&mut self, entries: &[Entry]) -> Result<Vec<Index>, LogFault> {
         self.guard()?;
-        Ok(Vec::new())
+        let (items, filled) = self.plan_repair(entries)?;
+        if items.is_empty() {
+            return Ok(filled);
+        }
+        self.poisoning(|log| {
+            log.ensure_spares(&log.segments_wanted(&items))?;
+            log.write_and_sync(items)
+        })?;
+        Ok(filled)
     }
 
     fn spare(&mut self) -> Option<Self::Spare> {
-        if !self.spares.is_empty() || self.making.busy.load(Ordering::Acquire) {
+        if self.held.is_some()
+            || !self.spares.is_empty()
+            || self.making.busy.load(Ordering::Acquire)
+        {
             return None;
         }
         self.highest += 1;

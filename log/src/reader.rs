@@ -1,15 +1,16 @@
 //! Reading durable entries from any thread, beside the single writer.
 
 use crate::disk::{Disk, DiskFile};
-use crate::record::shared_entry;
+use crate::record::{Header, shared_entry};
 use crate::segment::Segment;
 use crate::state::{EntryAt, State};
 use crate::sync::RwLock;
 use bytes::Bytes;
+use holdfast_consensus::damage::{Hole, Identity};
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::traits::LogReader;
 use holdfast_consensus::{Entries, Entry, Index};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, PoisonError};
 
 /// Most bytes that one view of a segment spans.
@@ -24,6 +25,8 @@ pub(crate) struct Table<F> {
     pub(crate) first: Index,
     pub(crate) entries: VecDeque<EntryAt>,
     pub(crate) segments: BTreeMap<u64, Arc<Segment<F>>>,
+    /// Holes of unknown identity.
+    pub(crate) unknown: BTreeSet<Index>,
 }
 
 /// A change of the table, made visible after the sync that it depends on.
@@ -33,11 +36,19 @@ pub(crate) enum Change {
     Cut(Index),
     /// An entry follows.
     Push(EntryAt),
+    /// The hole at this index is filled.
+    Fill(Index, EntryAt),
 }
 
 impl<F> Table<F> {
     pub(crate) fn of(state: &State, segments: &BTreeMap<u64, Arc<Segment<F>>>) -> Self {
-        Self { first: state.first(), entries: state.entries.clone(), segments: segments.clone() }
+        let unknown = state.holes.iter().filter(|(_, known)| !**known).map(|(index, _)| *index);
+        Self {
+            first: state.first(),
+            entries: state.entries.clone(),
+            segments: segments.clone(),
+            unknown: unknown.collect(),
+        }
     }
 
     pub(crate) fn apply(&mut self, change: Change) {
@@ -45,8 +56,16 @@ impl<F> Table<F> {
             Change::Cut(from) => {
                 let keep = from.0.saturating_sub(self.first.0);
                 self.entries.truncate(usize::try_from(keep).unwrap_or(usize::MAX));
+                self.unknown.split_off(&from);
             }
             Change::Push(at) => self.entries.push_back(at),
+            Change::Fill(index, at) => {
+                let place = index.0.checked_sub(self.first.0).and_then(|n| usize::try_from(n).ok());
+                if let Some(entry) = place.and_then(|n| self.entries.get_mut(n)) {
+                    *entry = at;
+                }
+                self.unknown.remove(&index);
+            }
         }
     }
 
@@ -55,6 +74,7 @@ impl<F> Table<F> {
         let gone = usize::try_from(first.0.saturating_sub(self.first.0)).unwrap_or(usize::MAX);
         self.entries.drain(..gone.min(self.entries.len()));
         self.first = self.first.max(first);
+        self.unknown = self.unknown.split_off(&first);
         self.segments.remove(&segment);
     }
 
@@ -101,6 +121,12 @@ impl<D: Disk> Reader<D> {
         let count = usize::try_from((to.0 + 1).saturating_sub(from.0)).unwrap_or(usize::MAX);
         let (mut places, mut sum) = (Vec::new(), 0usize);
         for at in table.entries.iter().skip(skip).take(count) {
+            if at.is_hole() {
+                if places.is_empty() {
+                    return Err(hole(&table.entries, skip, from));
+                }
+                break;
+            }
             sum = sum.saturating_add(at.weight as usize);
             if sum > max_bytes && !places.is_empty() {
                 break;
@@ -120,7 +146,13 @@ impl<D: Disk> LogReader for Reader<D> {
         while !rest.is_empty() {
             let run = adjacent(rest);
             let first = Index(from.0 + entries.len() as u64);
-            read_run(&rest[..run], first, &mut entries)?;
+            if let Err(fault) = read_run(&rest[..run], first, &mut entries) {
+                // What verifies before the damage is an answer.
+                if entries.is_empty() {
+                    return Err(fault);
+                }
+                break;
+            }
             rest = &rest[run..];
         }
         Entries::new(entries).ok_or_else(|| LogFault::Damaged {
@@ -128,6 +160,27 @@ impl<D: Disk> LogReader for Reader<D> {
             last: to,
             detail: "the entries do not follow one another".into(),
         })
+    }
+
+    fn holes(&self, from: Index, to: Index) -> Vec<Hole> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let hole = |index: Index| {
+            let place = index.0.checked_sub(table.first.0).and_then(|n| usize::try_from(n).ok());
+            let at = place.and_then(|n| table.entries.get(n));
+            let at = at.filter(|_| !table.unknown.contains(&index));
+            Hole { index, known: at.map(|at| Identity { term: at.term, crc: at.crc }) }
+        };
+        (from.0..=to.0).map(Index).map(hole).collect()
+    }
+}
+
+/// The fault that a read of a hole gives; it names the whole run of damaged entries.
+fn hole(entries: &VecDeque<EntryAt>, skip: usize, from: Index) -> LogFault {
+    let run = entries.iter().skip(skip).take_while(|at| at.is_hole()).count() as u64;
+    LogFault::Damaged {
+        first: from,
+        last: Index(from.0 + run.saturating_sub(1)),
+        detail: "damaged on disk, waiting for a peer that has them".into(),
     }
 }
 
@@ -147,16 +200,17 @@ fn read_run<F: DiskFile>(
     first: Index,
     entries: &mut Vec<Entry>,
 ) -> Result<(), LogFault> {
-    let (Some((start, segment)), Some((end, _))) = (run.first(), run.last()) else {
-        return Ok(());
-    };
+    let Some((start, segment)) = run.first() else { return Ok(()) };
+    // What filled a hole may lie behind entries that follow it.
+    let end = run.iter().map(|(at, _)| at.offset + at.size).max().unwrap_or(start.offset);
     let damaged = |at: u64, detail: String| {
         let index = Index(first.0 + at);
         LogFault::Damaged { first: index, last: index, detail }
     };
-    let end = end.offset + end.size;
     // R17: positioned reads first; the map serves only what they have verified in this open.
-    segment.verify_to(end).map_err(|why| damaged(0, why))?;
+    if segment.verify_to(end).is_err() {
+        return read_apart(run, first, entries);
+    }
     let len = usize::try_from(end - start.offset).unwrap_or(usize::MAX);
     let view = segment
         .file
@@ -174,6 +228,34 @@ fn read_run<F: DiskFile>(
         });
         let detail = |why| format!("{} offset {}: {why}", segment.path, at.offset);
         entries.push(entry.map_err(|why| damaged(n as u64, detail(why)))?);
+    }
+    Ok(())
+}
+
+/// Reads entries one by one with positioned reads, up to the first that does not verify: something
+/// among them was damaged after it was written, and hides nothing but itself.
+fn read_apart<F: DiskFile>(
+    run: &[Place<F>],
+    first: Index,
+    entries: &mut Vec<Entry>,
+) -> Result<(), LogFault> {
+    for (n, (at, segment)) in run.iter().enumerate() {
+        let index = Index(first.0 + n as u64);
+        let read = || -> Result<Entry, String> {
+            let mut record = vec![0; usize::try_from(at.size).map_err(|e| e.to_string())?];
+            segment.file.read_at(at.offset, &mut record).map_err(|e| e.to_string())?;
+            let header = Header::parse(&record)?;
+            if !header.verifies(segment.header.unique, at.offset, &record) {
+                return Err("the record does not verify".into());
+            }
+            let entry = shared_entry(&record.into())?;
+            if entry.id.index == index { Ok(entry) } else { Err("another entry".into()) }
+        };
+        entries.push(read().map_err(|why| LogFault::Damaged {
+            first: index,
+            last: index,
+            detail: format!("{} offset {}: {why}", segment.path, at.offset),
+        })?);
     }
     Ok(())
 }

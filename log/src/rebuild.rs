@@ -4,17 +4,19 @@
 use crate::disk::{Disk, DiskFile, Mode};
 use crate::fault::{create_fault, poison};
 use crate::log::LogOptions;
+use crate::newest::Newest;
 use crate::position::{BLOCK, BLOCK_BYTES, LOG_DIR, Name, Position, align_up, segment_name};
-use crate::record::{BatchHead, Content, Item, Meta, encode_batch, shared_entry};
-use crate::scan::{Inventory, Proof, damaged, inventory, prove};
+use crate::record::{At, BatchHead, Content, Item, Kind, Meta, encode_batch, shared_entry};
+use crate::scan::{Inventory, Proof, damaged, held, inventory, prove};
 use crate::segment::{
-    Copied, Cursor, FIRST_BATCH, HEADER_LEN, Join, Owner, Segment, SegmentHeader,
+    Copied, Cursor, FIRST_BATCH, Found, Join, Owner, Previous, Segment, SegmentHeader,
 };
+use crate::side_index::Pending;
 use crate::spare::{SpareFile, fill, make_now};
-use crate::state::State;
+use crate::state::{EntryAt, State};
 use bytes::Bytes;
 use holdfast_consensus::fault::LogFault;
-use holdfast_consensus::{Index, LogId};
+use holdfast_consensus::{Entry, Index};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -38,6 +40,50 @@ pub(crate) struct Opened<F> {
     /// Highest number used in any name.
     pub(crate) highest: u64,
     pub(crate) spares: Vec<SpareFile>,
+    /// What the next batch has to say of those before it.
+    pub(crate) pending: Pending,
+    /// The note of the newest segment, unless there is no space for it.
+    pub(crate) newest: Option<Newest<F>>,
+    /// Why the member is held, if it is: then nothing was and nothing may be written.
+    pub(crate) held: Option<String>,
+}
+
+impl<F: DiskFile> Opened<F> {
+    /// What can be read of a log whose member is held. Not a byte is touched.
+    fn held(
+        owner: Owner,
+        mut found: Inventory<F>,
+        proof: &Proof,
+        state: State,
+        why: String,
+    ) -> Result<Self, LogFault> {
+        let mut segments = BTreeMap::new();
+        for link in &proof.links {
+            let Some(loaded) = found.segments.remove(&link.header.unique) else { continue };
+            let cursor = Cursor { offset: link.end, chain: 0, batch_end: link.end };
+            let segment = Segment::new(link.header, loaded.path, loaded.file, link.end, cursor);
+            segments.insert(link.header.unique, Arc::new(segment));
+        }
+        let Some((_, active)) = segments.last_key_value() else {
+            return Err(LogFault::Held { why });
+        };
+        let (active, bytes) = (Arc::clone(active), active.header.bytes);
+        Ok(Self {
+            owner,
+            state,
+            segments,
+            active,
+            bytes,
+            offset: bytes,
+            chain: 0,
+            durable: proof.durable,
+            highest: found.highest,
+            spares: Vec::new(),
+            pending: Pending::default(),
+            newest: None,
+            held: Some(why),
+        })
+    }
 }
 
 /// Which of the two ways to open.
@@ -67,11 +113,14 @@ pub(crate) fn open<D: Disk>(
     };
     let proof = prove(&found, limit)?;
     let cut = Cut::of(&proof, options.segment_bytes / 8);
-    let (mut state, at_cut) = replay(&found, &proof, &cut)?;
+    let (mut state, ends, unproved) = replay(&proof, &cut);
+    if let Some(why) = proof.held.clone().or(unproved) {
+        return Opened::held(owner, found, &proof, state, why);
+    }
     if start == Start::Fresh {
         state.boot += 1;
     }
-    let fresh = Fresh::plan(&found, &proof, &cut, &state, at_cut)?;
+    let fresh = Fresh::plan(&found, &proof, &cut, &state, ends)?;
     let mut found = found;
     if start != Start::Fresh {
         // A spare may be in the making beside a reopening log.
@@ -86,10 +135,14 @@ pub(crate) fn open<D: Disk>(
 }
 
 /// What a start would prove, read from the disk and from nothing else. Nothing is changed.
-pub(crate) fn look<F: DiskFile>(found: &Inventory<F>) -> Result<State, LogFault> {
-    let proof = prove(found, None)?;
-    let (state, _) = replay(found, &proof, &Cut::of(&proof, 0))?;
-    Ok(state)
+pub(crate) fn look<F: DiskFile>(found: &Inventory<F>) -> Result<(State, Option<String>), LogFault> {
+    Ok(replayed(&prove(found, None)?))
+}
+
+/// What a proof says when it is replayed, and why the member is held, if it is.
+pub(crate) fn replayed(proof: &Proof) -> (State, Option<String>) {
+    let (state, _, unproved) = replay(proof, &Cut::of(proof, 0));
+    (state, proof.held.clone().or(unproved))
 }
 
 fn check_owner<F>(found: &Inventory<F>, owner: Owner) -> Result<Owner, LogFault> {
@@ -115,88 +168,134 @@ struct Cut {
 
 impl Cut {
     /// Begins at D. Small segments before it are merged into the fresh one, so that many restarts
-    /// do not leave many nearly empty segments.
+    /// do not leave many nearly empty segments; never one in which anything is damaged.
     fn of(proof: &Proof, limit: u64) -> Self {
-        let durable = proof.durable;
-        let at = proof.chain.iter().position(|u| *u >= durable.segment).unwrap_or(0);
+        let (durable, links) = (proof.durable, &proof.links);
+        let at = links.iter().position(|l| l.header.unique >= durable.segment).unwrap_or(0);
         let mut cut = Self { at, offset: FIRST_BATCH };
-        if proof.chain.get(at) == Some(&durable.segment) {
+        if let Some(link) = links.get(at).filter(|l| l.header.unique == durable.segment) {
             // The end of the last batch that lies below D as a whole.
-            cut.offset = (proof.records[at].iter())
-                .filter_map(|r| match r.content {
-                    Content::Batch { len, .. } => Some(align_up(r.offset + len)),
-                    _ => None,
-                })
-                .take_while(|end| *end <= durable.offset)
-                .last()
-                .unwrap_or(FIRST_BATCH);
+            let ends = link.records.iter().filter_map(|r| match r.content {
+                Content::Batch { len, .. } => Some(align_up(r.offset + len)),
+                _ => None,
+            });
+            cut.offset =
+                ends.take_while(|end| *end <= durable.offset).last().unwrap_or(FIRST_BATCH);
+            if !link.damage.is_empty() {
+                cut.offset = align_up(durable.offset).min(link.end);
+            }
         }
-        let Some(end) = proof.ends.get(at) else { return cut };
-        let used = |at: usize| proof.ends[at].saturating_sub(FIRST_BATCH);
+        let used = |at: usize| links[at].end.saturating_sub(FIRST_BATCH);
+        let Some(end) = links.get(at).map(|l| l.end) else { return cut };
         let mut copied =
-            end.saturating_sub(cut.offset) + (at + 1..proof.chain.len()).map(used).sum::<u64>();
+            end.saturating_sub(cut.offset) + (at + 1..links.len()).map(used).sum::<u64>();
         loop {
             if cut.offset > FIRST_BATCH {
                 copied += cut.offset - FIRST_BATCH;
-                if copied > limit {
+                if copied > limit || !links[cut.at].is_sound() {
                     return cut;
                 }
                 cut.offset = FIRST_BATCH;
             }
             let Some(before) = cut.at.checked_sub(1) else { return cut };
-            if copied + used(before) > limit {
+            if copied + used(before) > limit || !links[before].is_sound() {
                 return cut;
             }
-            cut = Self { at: before, offset: proof.ends[before].max(FIRST_BATCH) };
+            cut = Self { at: before, offset: links[before].end.max(FIRST_BATCH) };
         }
     }
 
     fn position(&self, proof: &Proof) -> Position {
-        Position::new(proof.chain.get(self.at).copied().unwrap_or(0), self.offset)
+        let unique = proof.links.get(self.at).map_or(0, |link| link.header.unique);
+        Position::new(unique, self.offset)
     }
 
     /// True if the record at this place stays where it is.
     fn keeps(&self, proof: &Proof, segment: u64, offset: u64) -> bool {
         Position::new(segment, offset).before(self.position(proof))
     }
+
+    /// What the batches before the cut have no side index for yet.
+    fn pending(&self, proof: &Proof) -> Pending {
+        let mut batches: Vec<(u64, &[Found])> = Vec::new();
+        'all: for link in proof.links.iter().take(self.at + 1).rev() {
+            let unique = link.header.unique;
+            let kept = link.records.iter().take_while(|r| self.keeps(proof, unique, r.offset));
+            let mut rest = &link.records[..kept.count()];
+            while let Some(start) = rest.iter().rposition(|r| r.header.kind == Kind::Batch) {
+                let batch = &rest[start..];
+                batches.push((unique, batch));
+                // Only a record that was read has a CRC of its own.
+                let read = |r: &Found| r.content == Content::Index && r.header.crc != 0;
+                if batch.iter().any(read) {
+                    break 'all;
+                }
+                rest = &rest[..start];
+            }
+        }
+        let mut pending = Pending::default();
+        batches.iter().rev().for_each(|(unique, batch)| pending.found(*unique, batch));
+        pending
+    }
 }
 
-/// Replays every proved record. Also returns the last index that the log had at the cut.
-fn replay<F>(found: &Inventory<F>, proof: &Proof, cut: &Cut) -> Result<(State, Index), LogFault> {
-    let (mut state, mut at_cut) = (State::default(), None);
-    for (n, unique) in proof.chain.iter().enumerate() {
-        let Some(loaded) = found.segments.get(unique) else { continue };
-        let Ok(header) = &loaded.header else { continue };
-        let opening = proof.records[n].iter().find_map(|r| match &r.content {
+/// Where the log ended at the cut, and up to where what it held there still stands.
+#[derive(Copy, Clone, Debug)]
+struct Ends {
+    at_cut: Index,
+    kept: Index,
+}
+
+/// Replays everything that counts. What contradicts itself ends it, and the member is held.
+fn replay(proof: &Proof, cut: &Cut) -> (State, Ends, Option<String>) {
+    let (mut state, mut ends, mut stop) = (State::default(), None::<Ends>, None);
+    for (n, link) in proof.links.iter().enumerate() {
+        let header = &link.header;
+        let opening = link.records.iter().find_map(|r| match &r.content {
             Content::Meta(meta) => Some(meta.as_ref().clone()),
             _ => None,
         });
         if n == 0 {
             if opening.is_none() && header.prev.index > Index(0) {
                 let why = "the oldest segment does not say what came before it";
-                return Err(damaged(&loaded.path, FIRST_BATCH, Index(1), header.prev.index, why));
+                stop = Some(held(&link.path, FIRST_BATCH, "P10", why));
             }
             state.begin(header, opening.as_ref().unwrap_or(&Meta::default()));
         }
-        let opening = opening.unwrap_or_default();
-        for record in &proof.records[n] {
-            if at_cut.is_none() && !cut.keeps(proof, *unique, record.offset) {
-                at_cut = Some(state.last.index);
+        state.boot = state.boot.max(header.boot);
+        for record in &link.records {
+            if ends.is_none() && !cut.keeps(proof, header.unique, record.offset) {
+                ends = Some(Ends { at_cut: state.last.index, kept: state.last.index });
             }
-            state.replay(header, &opening, record).map_err(|why| {
-                let first = state.last.index.next();
-                damaged(&loaded.path, record.offset, first, first, &why)
-            })?;
+            if stop.is_some() {
+                break;
+            }
+            if let Err(why) = state.replay(header, opening.as_ref(), record) {
+                stop = Some(held(&link.path, record.offset, "P10", &why));
+                break;
+            }
+            if let Some(ends) = &mut ends {
+                match &record.content {
+                    Content::Truncate { .. } => {
+                        ends.kept = ends.kept.min(record.header.id.index.prev());
+                    }
+                    Content::Base { kept: false, meta } => ends.kept = meta.last.index,
+                    _ => {}
+                }
+            }
         }
     }
-    let at_cut = at_cut.unwrap_or(state.last.index);
-    Ok((state, at_cut))
+    let mut ends = ends.unwrap_or(Ends { at_cut: state.last.index, kept: state.last.index });
+    ends.kept = ends.kept.max(state.base.index).min(state.last.index);
+    let unproved = stop.or_else(|| state.unproved());
+    (state, ends, unproved)
 }
 
 /// The content of the fresh segment.
 struct Fresh {
     header: SegmentHeader,
     items: Vec<Item>,
+    pending: Pending,
 }
 
 impl Fresh {
@@ -205,13 +304,13 @@ impl Fresh {
         proof: &Proof,
         cut: &Cut,
         state: &State,
-        at_cut: Index,
+        ends: Ends,
     ) -> Result<Self, LogFault> {
-        let kept = state.entries.iter().take_while(|e| cut.keeps(proof, e.segment, e.offset));
-        let kept = Index(state.base.index.0 + kept.count() as u64);
+        let kept = ends.kept;
         let prev = state.id_at(kept).unwrap_or(state.base);
         let too_large = |e: crate::record::TooLarge| poison("copy the end of the log", e.0);
-        let mut items = vec![Item::meta(&state.meta_at(prev)).map_err(too_large)?];
+        let mut items: Vec<Item> = cut.pending(proof).take().into_iter().collect();
+        items.push(Item::meta(&state.meta_at(prev)).map_err(too_large)?);
         let mut cleared = false;
         if let Some((segment, offset, meta)) = &state.rebased
             && !cut.keeps(proof, *segment, *offset)
@@ -220,37 +319,47 @@ impl Fresh {
             cleared = kept == state.base.index;
             items.push(Item::base(meta, !cleared).map_err(too_large)?);
         }
-        if at_cut > kept && !cleared {
+        if ends.at_cut > kept && !cleared {
             let needs = u32::try_from(state.last.index.0 - kept.0).unwrap_or(u32::MAX);
             items.push(Item::Truncate { from: kept.next(), needs });
         }
-        for index in kept.0 + 1..=state.last.index.0 {
-            let Some(at) = state.entry(Index(index)) else { continue };
-            let Some(source) = found.segments.get(&at.segment) else { continue };
-            let mut record = vec![0; usize::try_from(at.size).unwrap_or(usize::MAX)];
-            source.file.read_at(at.offset, &mut record).map_err(|e| poison("read the log", e))?;
-            let entry = shared_entry(&Bytes::from(record)).map_err(|why| {
-                damaged(&source.path, at.offset, Index(index), Index(index), &why)
-            })?;
-            items.push(Item::entry(&entry).map_err(too_large)?);
+        for (n, at) in state.entries.iter().enumerate() {
+            let index = Index(state.base.index.0 + 1 + n as u64);
+            let stays = index <= kept && (at.is_hole() || cut.keeps(proof, at.segment, at.offset));
+            if stays {
+                continue;
+            }
+            let item = Item::entry(&entry_at(found, index, at)?).map_err(too_large)?;
+            // What filled a hole before the cut fills it again.
+            items.push(if index <= kept { Item::Repair(Box::new(item)) } else { item });
         }
-        let (join, source) = Self::join(found, proof, cut);
+        let (join, source, previous) = Self::join(proof, cut);
         let copied = Some(Copied { source, last: state.last.index, ..Copied::default() });
-        let header = SegmentHeader { first: kept.next(), prev, join, copied, ..Default::default() };
-        Ok(Self { header, items })
+        let boot = state.boot;
+        let header = SegmentHeader {
+            first: kept.next(),
+            prev,
+            join,
+            copied,
+            boot,
+            previous,
+            ..Default::default()
+        };
+        Ok(Self { header, items, pending: Pending::default() })
     }
 
-    fn join<F>(found: &Inventory<F>, proof: &Proof, cut: &Cut) -> (Join, Position) {
+    fn join(proof: &Proof, cut: &Cut) -> (Join, Position, Previous) {
         let source = cut.position(proof);
-        let Some(Ok(header)) = found.segments.get(&source.segment).map(|l| &l.header) else {
-            return (Join::default(), source);
+        let Some(link) = proof.links.get(cut.at) else {
+            return (Join::default(), source, Previous::default());
         };
+        let header = &link.header;
         if cut.offset == FIRST_BATCH {
-            return (header.join, source);
+            return (header.join, source, header.previous);
         }
-        let last = proof.records[cut.at].iter().take_while(|r| r.offset < cut.offset).last();
+        let last = link.records.iter().take_while(|r| r.offset < cut.offset).last();
         let chain = last.map_or(header.join.chain, |r| r.header.crc);
-        (Join { unique: header.unique, end: cut.offset, chain }, source)
+        (Join { unique: header.unique, end: cut.offset, chain }, source, header.repeated())
     }
 
     #[expect(clippy::too_many_arguments, reason = "the last step takes what all others found")]
@@ -265,7 +374,8 @@ impl Fresh {
         mut state: State,
     ) -> Result<Opened<D::File>, LogFault> {
         let items_size: u64 = self.items.iter().map(Item::size).sum();
-        let needed = FIRST_BATCH + align_up(items_size + BLOCK) + 2 * BLOCK;
+        let lines: u64 = Pending::overhead(1) + self.items.iter().map(Pending::cost).sum::<u64>();
+        let needed = FIRST_BATCH + align_up(items_size + BLOCK) + align_up(lines) + 2 * BLOCK;
         let mut highest = found.highest;
         let mut spares = known_spares(&found, options.segment_bytes);
         let spare = match spares.pop() {
@@ -289,17 +399,21 @@ impl Fresh {
         let end = self.header.copied.unwrap_or_default().end;
         let active = Segment::new(self.header, path, file, 0, Cursor::start(&self.header));
         let durable = Position::new(unique, align_up(end));
-        let watermark = [Item::Watermark { at: durable, commit: state.commit }];
-        let head = BatchHead { hard: state.hard, durable, seq: 0 };
+        let watermark = Item::Watermark { at: durable, commit: state.commit };
+        let watermark: Vec<_> = self.pending.take().into_iter().chain([watermark]).collect();
+        let head = BatchHead { hard: state.hard, durable, seq: 0, prev: state.last };
         let mut buffer = Vec::new();
-        let (_, chain) = encode_batch(&mut buffer, unique, chain, &head, &watermark);
-        buffer.resize(BLOCK_BYTES, 0);
+        let at = At { unique, origin: durable.offset, chain };
+        let (_, chain) = encode_batch(&mut buffer, at, &head, &watermark);
+        buffer.resize(buffer.len().next_multiple_of(BLOCK_BYTES), 0);
+        self.pending.batch(durable, state.last, &watermark);
         // Durable before anything is reported: D now lies in the fresh segment.
         (active.file.write_at(durable.offset, &buffer))
             .and_then(|()| active.file.sync())
             .map_err(|e| poison("write the watermark of the fresh segment", e))?;
-        let offset = durable.offset + BLOCK;
+        let offset = durable.offset + buffer.len() as u64;
         active.publish(offset);
+        let newest = Newest::noting(disk, unique)?;
         let active = Arc::new(active);
         let segments = keep_segments(disk, found, proof, cut, &active, options.segment_bytes)?;
         let durable = Position::new(unique, offset);
@@ -314,6 +428,9 @@ impl Fresh {
             durable,
             highest,
             spares,
+            pending: self.pending,
+            newest,
+            held: None,
         })
     }
 
@@ -325,15 +442,19 @@ impl Fresh {
         proof: &Proof,
     ) -> Result<(Vec<u64>, u32), LogFault> {
         let unique = self.header.unique;
-        let head = BatchHead { hard: state.hard, durable: proof.durable, seq: 0 };
-        let mut buffer = vec![0; BLOCK_BYTES];
-        let (offsets, chain) =
-            encode_batch(&mut buffer, unique, self.header.join.chain, &head, &self.items);
+        let prev = self.header.prev;
+        let head = BatchHead { hard: state.hard, durable: proof.durable, seq: 0, prev };
+        // In memory as in the file: what will be the header's two blocks comes first.
+        let mut buffer = self.header.blocks();
+        let at = At { unique, origin: 0, chain: self.header.join.chain };
+        let (offsets, chain) = encode_batch(&mut buffer, at, &head, &self.items);
+        self.pending.batch(Position::new(unique, FIRST_BATCH), prev, &self.items);
         if let Some(copied) = &mut self.header.copied {
             copied.end = buffer.len() as u64;
             copied.crc = chain;
         }
-        buffer[..HEADER_LEN].copy_from_slice(&self.header.encode());
+        let blocks = self.header.blocks();
+        buffer[..blocks.len()].copy_from_slice(&blocks);
         buffer.resize(buffer.len().next_multiple_of(BLOCK_BYTES), 0);
         (file.write_at(0, &buffer))
             .and_then(|()| file.sync())
@@ -344,7 +465,14 @@ impl Fresh {
     /// The copied entries now live in the fresh segment.
     fn relocate(&self, state: &mut State, offsets: &[u64]) {
         for (item, offset) in self.items.iter().zip(offsets) {
-            let Item::Entry { id: LogId { index, .. }, .. } = item else { continue };
+            let index = match item {
+                Item::Entry { id, .. } => id.index,
+                Item::Repair(entry) => match entry.as_ref() {
+                    Item::Entry { id, .. } => id.index,
+                    _ => continue,
+                },
+                _ => continue,
+            };
             let at = index.0.checked_sub(state.first().0).and_then(|at| usize::try_from(at).ok());
             if let Some(entry) = at.and_then(|at| state.entries.get_mut(at)) {
                 (entry.segment, entry.offset) = (self.header.unique, *offset);
@@ -352,6 +480,21 @@ impl Fresh {
         }
         state.rebased = None;
     }
+}
+
+/// Reads an entry from where it lies.
+fn entry_at<F: DiskFile>(
+    found: &Inventory<F>,
+    index: Index,
+    at: &EntryAt,
+) -> Result<Entry, LogFault> {
+    let Some(source) = found.segments.get(&at.segment).filter(|_| !at.is_hole()) else {
+        return Err(damaged("log", at.offset, index, index, "a damaged entry cannot be copied"));
+    };
+    let mut record = vec![0; usize::try_from(at.size).unwrap_or(usize::MAX)];
+    source.file.read_at(at.offset, &mut record).map_err(|e| poison("read the log", e))?;
+    shared_entry(&Bytes::from(record))
+        .map_err(|why| damaged(&source.path, at.offset, index, index, &why))
 }
 
 /// Complete spares of the usual length, the one to use first at the end.
@@ -395,15 +538,15 @@ fn keep_segments<D: Disk>(
 ) -> Result<Segments<D::File>, LogFault> {
     let standing = cut.at + usize::from(cut.offset > FIRST_BATCH);
     let mut segments = BTreeMap::new();
-    for (n, unique) in proof.chain.iter().enumerate().take(standing) {
-        let Some(loaded) = found.segments.remove(unique) else { continue };
-        let Ok(header) = loaded.header else { continue };
-        let end = if n == cut.at { cut.offset } else { proof.ends[n] };
-        let last = proof.records[n].iter().take_while(|r| r.offset < end).last();
+    for (n, link) in proof.links.iter().enumerate().take(standing) {
+        let header = link.header;
+        let Some(loaded) = found.segments.remove(&header.unique) else { continue };
+        let end = if n == cut.at { cut.offset } else { link.end };
+        let last = link.records.iter().take_while(|r| r.offset < end).last();
         let chain = last.map_or(header.join.chain, |r| r.header.crc);
         let cursor = Cursor { offset: end, chain, batch_end: end };
         let segment = Segment::new(header, loaded.path, loaded.file, end, cursor);
-        segments.insert(*unique, Arc::new(segment));
+        segments.insert(header.unique, Arc::new(segment));
     }
     let mut removed = false;
     // A spare of another size was made under another setting.

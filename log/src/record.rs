@@ -3,12 +3,13 @@
 //! ```text
 //!  0  magic 0xB7    1  kind    2  flags u16    4  body length u32 (without padding)
 //!  8  term u64     16  index u64              24  CRC of the previous record u32
-//! 28  CRC-32C over the segment's unique id, bytes 0..28, body and padding
+//! 28  CRC-32C over the segment's unique id, the record's offset in it, bytes 0..28, body and padding
 //! 32  body, padded with zeros to a multiple of 8
 //! ```
 //!
-//! All numbers are little-endian. The unique id in the CRC makes recycled or misdirected bytes
-//! fail, the chained CRC makes reordered or missing records visible, across segments too.
+//! All numbers are little-endian. The unique id and the offset in the CRC make recycled or
+//! misdirected bytes fail, and bytes of the log that a command happens to carry; the chained CRC
+//! makes reordered or missing records visible, across segments too.
 
 use crate::position::Position;
 use bytes::Bytes;
@@ -24,7 +25,7 @@ pub(crate) const RECORD_HEADER: usize = 32;
 /// Bytes of an entry's body before its payload.
 pub(crate) const ENTRY_PREFIX: usize = 16;
 /// Bytes of a batch header's body.
-pub(crate) const BATCH_BODY: usize = 56;
+pub(crate) const BATCH_BODY: usize = 72;
 /// Bytes of a whole batch header record.
 pub(crate) const BATCH_RECORD: usize = RECORD_HEADER + BATCH_BODY;
 /// Largest body that is believed: checked before anything is read or allocated.
@@ -45,10 +46,14 @@ pub(crate) enum Kind {
     Base = 5,
     Meta = 6,
     Seal = 7,
+    /// The side index of the batches before (R14, R15).
+    Index = 8,
+    /// An entry that fills a hole (R15).
+    Repair = 9,
 }
 
 impl Kind {
-    fn from_byte(byte: u8) -> Option<Self> {
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Batch,
             2 => Self::Entry,
@@ -57,6 +62,8 @@ impl Kind {
             5 => Self::Base,
             6 => Self::Meta,
             7 => Self::Seal,
+            8 => Self::Index,
+            9 => Self::Repair,
             _ => return None,
         })
     }
@@ -71,6 +78,8 @@ impl Kind {
             Self::Base => "base",
             Self::Meta => "meta",
             Self::Seal => "seal",
+            Self::Index => "index",
+            Self::Repair => "repair",
         }
     }
 }
@@ -136,6 +145,10 @@ pub(crate) enum Item {
     Seal {
         last: LogId,
     },
+    /// The encoded side index of the batches before.
+    Index(Bytes),
+    /// An entry that fills a hole; always an [`Item::Entry`].
+    Repair(Box<Item>),
 }
 
 /// A value that cannot be written.
@@ -180,6 +193,8 @@ impl Item {
             Self::Base { encoded, .. } => encoded.len(),
             Self::Meta(encoded) => encoded.len(),
             Self::Seal { .. } => 0,
+            Self::Index(encoded) => encoded.len(),
+            Self::Repair(entry) => entry.body_len(),
         }
     }
 
@@ -203,14 +218,24 @@ pub(crate) struct BatchHead {
     pub(crate) durable: Position,
     /// Highest sequence number in the batch.
     pub(crate) seq: u64,
+    /// Last entry of the log before the batch: where the log stands behind whatever is lost.
+    pub(crate) prev: LogId,
+}
+
+/// Where a batch goes: its segment, the offset of the first byte of the buffer in it, and the CRC
+/// of the record before.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct At {
+    pub(crate) unique: u64,
+    pub(crate) origin: u64,
+    pub(crate) chain: u32,
 }
 
 /// Appends one batch to `out`: its header and its records. Returns the offset of each record in
 /// `out`, and the CRC of the last one.
 pub(crate) fn encode_batch(
     out: &mut Vec<u8>,
-    unique: u64,
-    mut chain: u32,
+    mut at: At,
     head: &BatchHead,
     items: &[Item],
 ) -> (Vec<u64>, u32) {
@@ -227,6 +252,9 @@ pub(crate) fn encode_batch(
         head.hard.voted_for.map_or(0, |m| m.0),
         len,
         head.seq,
+        0,
+        head.prev.term.0,
+        head.prev.index.0,
     ];
     for (slot, field) in body.chunks_exact_mut(8).zip(fields) {
         slot.copy_from_slice(&field.to_le_bytes());
@@ -236,18 +264,24 @@ pub(crate) fn encode_batch(
     body[52..56].copy_from_slice(&digest.to_le_bytes());
     let flags = if head.hard.voted_for.is_some() { HAS_VOTE } else { 0 };
     let top = Top { kind: Kind::Batch, flags, id: LogId { term: head.hard.term, index: Index(0) } };
-    chain = put_record(out, unique, chain, top, &[&body]);
+    at.chain = put_record(out, at, top, &[&body]);
     let mut offsets = Vec::with_capacity(items.len());
     for item in items {
         offsets.push(out.len() as u64);
-        chain = put_item(out, unique, chain, item);
+        at.chain = with_parts(item, |top, parts| put_record(out, at, top, parts));
     }
-    (offsets, chain)
+    (offsets, at.chain)
 }
 
-fn put_item(out: &mut Vec<u8>, unique: u64, chain: u32, item: &Item) -> u32 {
-    let mut put = |kind, flags, id, parts: &[&[u8]]| {
-        put_record(out, unique, chain, Top { kind, flags, id }, parts)
+/// Hands over the header fields and the body of an item, piece by piece.
+pub(crate) fn with_parts<R>(item: &Item, put: impl FnOnce(Top, &[&[u8]]) -> R) -> R {
+    let (item, repair) = match item {
+        Item::Repair(entry) => (entry.as_ref(), true),
+        item => (item, false),
+    };
+    let put = |kind, flags, id, parts: &[&[u8]]| {
+        let kind = if repair { Kind::Repair } else { kind };
+        put(Top { kind, flags, id }, parts)
     };
     match item {
         Item::Entry { id, time, tag, payload, crc, .. } => {
@@ -270,16 +304,21 @@ fn put_item(out: &mut Vec<u8>, unique: u64, chain: u32, item: &Item) -> u32 {
         }
         Item::Meta(encoded) => put(Kind::Meta, 0, LogId::default(), &[encoded]),
         Item::Seal { last } => put(Kind::Seal, 0, *last, &[]),
+        Item::Index(encoded) => put(Kind::Index, 0, LogId::default(), &[encoded]),
+        // A repair always wraps an entry.
+        Item::Repair(_) => put(Kind::Repair, 0, LogId::default(), &[]),
     }
 }
 
-struct Top {
-    kind: Kind,
-    flags: u16,
-    id: LogId,
+/// The fields of a record's header that its content decides.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Top {
+    pub(crate) kind: Kind,
+    pub(crate) flags: u16,
+    pub(crate) id: LogId,
 }
 
-fn put_record(out: &mut Vec<u8>, unique: u64, chain: u32, top: Top, parts: &[&[u8]]) -> u32 {
+fn put_record(out: &mut Vec<u8>, at: At, top: Top, parts: &[&[u8]]) -> u32 {
     let start = out.len();
     let len: usize = parts.iter().map(|p| p.len()).sum();
     assert!(len <= BODY_MAX, "record bodies are bounded where items are made");
@@ -289,20 +328,24 @@ fn put_record(out: &mut Vec<u8>, unique: u64, chain: u32, top: Top, parts: &[&[u
     out.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
     out.extend_from_slice(&top.id.term.0.to_le_bytes());
     out.extend_from_slice(&top.id.index.0.to_le_bytes());
-    out.extend_from_slice(&chain.to_le_bytes());
+    out.extend_from_slice(&at.chain.to_le_bytes());
     out.extend_from_slice(&[0; 4]);
     for part in parts {
         out.extend_from_slice(part);
     }
     out.resize(start + RECORD_HEADER + len.next_multiple_of(8), 0);
-    let crc = record_crc(unique, &out[start..]);
+    let crc = record_crc(at.unique, at.origin + start as u64, &out[start..]);
     out[start + 28..start + 32].copy_from_slice(&crc.to_le_bytes());
     crc
 }
 
-/// CRC of a whole record (header, body, padding) under the unique id of its segment.
-pub(crate) fn record_crc(unique: u64, record: &[u8]) -> u32 {
-    let sum = crc32c::crc32c_append(crc32c::crc32c(&unique.to_le_bytes()), &record[..28]);
+/// CRC of a whole record (header, body, padding) at this offset of the segment with this unique id.
+pub(crate) fn record_crc(unique: u64, offset: u64, record: &[u8]) -> u32 {
+    let mut salt = [0; 44];
+    salt[0..8].copy_from_slice(&unique.to_le_bytes());
+    salt[8..16].copy_from_slice(&offset.to_le_bytes());
+    salt[16..44].copy_from_slice(&record[..28]);
+    let sum = crc32c::crc32c(&salt);
     crc32c::crc32c_append(sum, &record[RECORD_HEADER..])
 }
 
@@ -346,28 +389,80 @@ impl Header {
         record_size(self.len)
     }
 
-    /// True if the whole record verifies under this unique id.
-    pub(crate) fn verifies(&self, unique: u64, record: &[u8]) -> bool {
-        record.len() as u64 == self.size() && record_crc(unique, record) == self.crc
+    /// True if the whole record verifies at this offset of the segment with this unique id.
+    pub(crate) fn verifies(&self, unique: u64, offset: u64, record: &[u8]) -> bool {
+        record.len() as u64 == self.size() && record_crc(unique, offset, record) == self.crc
     }
 }
 
-/// The content of a verified record.
+/// Where the log stood behind a damaged place.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resume {
+    pub(crate) id: LogId,
+    /// True if this entry followed, false if the log ended with it.
+    pub(crate) follows: bool,
+    /// How many records are missing, where the batch tells.
+    pub(crate) missing: Option<u64>,
+}
+
+impl Resume {
+    /// The log ended with this entry.
+    pub(crate) const fn at(id: LogId) -> Self {
+        Self { id, follows: false, missing: None }
+    }
+
+    /// This entry followed.
+    pub(crate) const fn before(id: LogId) -> Self {
+        Self { id, follows: true, missing: None }
+    }
+}
+
+/// The content of a verified record, or what is known of one that is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    Batch { head: BatchHead, len: u64, records: u32, digest: u32 },
-    Entry { time: Micros, crc: u32, weight: u32, membership: Option<Box<Membership>> },
-    Truncate { needs: u32 },
-    Watermark { at: Position, commit: Index },
-    Base { kept: bool, meta: Box<SnapshotMeta> },
+    Batch {
+        head: BatchHead,
+        len: u64,
+        records: u32,
+        digest: u32,
+    },
+    Entry(EntryFacts),
+    Truncate {
+        needs: u32,
+    },
+    Watermark {
+        at: Position,
+        commit: Index,
+    },
+    Base {
+        kept: bool,
+        meta: Box<SnapshotMeta>,
+    },
     Meta(Box<Meta>),
     Seal,
+    /// The side index; its lines are read where damage asks for them.
+    Index,
+    Repair(EntryFacts),
+    /// A damaged entry whose CRC the side index knows. Never on disk.
+    Lost {
+        crc: u32,
+    },
+    /// A damaged batch header whose hard state a later one replaced. Never on disk.
+    LostBatch {
+        prev: LogId,
+    },
+    /// Something unknown is damaged. Never on disk.
+    Gap(Resume),
 }
 
 impl Content {
     /// Decodes a record that has verified. An error means a writer that followed other rules.
     pub(crate) fn decode(header: &Header, record: &[u8]) -> Result<Self, String> {
-        let body = &record[RECORD_HEADER..RECORD_HEADER + header.len];
+        Self::decode_body(header, &record[RECORD_HEADER..RECORD_HEADER + header.len])
+    }
+
+    /// As [`Content::decode`], from the body alone.
+    pub(crate) fn decode_body(header: &Header, body: &[u8]) -> Result<Self, String> {
         let fixed = |len: usize| {
             if body.len() == len { Ok(()) } else { Err(format!("body of {} bytes", body.len())) }
         };
@@ -381,26 +476,15 @@ impl Content {
                         hard: HardState { term: header.id.term, voted_for },
                         durable: position_at(body),
                         seq: u64_at(body, 40),
+                        prev: LogId::new(u64_at(body, 56), u64_at(body, 64)),
                     },
                     len: u64_at(body, 32),
                     records: u32_at(body, 48),
                     digest: u32_at(body, 52),
                 }
             }
-            Kind::Entry => {
-                // The command itself is not kept: only its length counts here.
-                let mut command = 0;
-                let entry = entry_from(header, body, |range| {
-                    command = range.len();
-                    Bytes::new()
-                })?;
-                let membership = match &entry.body {
-                    Body::Membership(m) => Some(Box::new(m.clone())),
-                    _ => None,
-                };
-                let weight = u32::try_from(entry.weight() + command).unwrap_or(u32::MAX);
-                Self::Entry { time: entry.time, crc: u32_at(body, 0), weight, membership }
-            }
+            Kind::Entry => Self::Entry(EntryFacts::decode(header, body)?),
+            Kind::Repair => Self::Repair(EntryFacts::decode(header, body)?),
             Kind::Truncate => {
                 fixed(8)?;
                 Self::Truncate { needs: u32_at(body, 0) }
@@ -425,15 +509,43 @@ impl Content {
                 fixed(0)?;
                 Self::Seal
             }
+            Kind::Index => Self::Index,
         })
     }
 }
 
-/// Decodes a verified entry record; the payload of a command shares `record`.
+/// What is kept of an entry: where it is read again, its payload is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EntryFacts {
+    pub(crate) time: Micros,
+    /// The CRC that identifies the entry among members.
+    pub(crate) crc: u32,
+    pub(crate) weight: u32,
+    pub(crate) membership: Option<Box<Membership>>,
+}
+
+impl EntryFacts {
+    fn decode(header: &Header, body: &[u8]) -> Result<Self, String> {
+        // The command itself is not kept: only its length counts here.
+        let mut command = 0;
+        let entry = entry_from(header, body, |range| {
+            command = range.len();
+            Bytes::new()
+        })?;
+        let membership = match &entry.body {
+            Body::Membership(m) => Some(Box::new(m.clone())),
+            _ => None,
+        };
+        let weight = u32::try_from(entry.weight() + command).unwrap_or(u32::MAX);
+        Ok(Self { time: entry.time, crc: u32_at(body, 0), weight, membership })
+    }
+}
+
+/// Decodes a verified entry or repair record; the payload of a command shares `record`.
 pub(crate) fn shared_entry(record: &Bytes) -> Result<Entry, String> {
     let header = Header::parse(record)?;
     let end = RECORD_HEADER + header.len;
-    if header.kind != Kind::Entry || record.len() < end {
+    if !matches!(header.kind, Kind::Entry | Kind::Repair) || record.len() < end {
         return Err("not an entry record".into());
     }
     entry_from(&header, &record[RECORD_HEADER..end], |range| {

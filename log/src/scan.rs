@@ -1,14 +1,18 @@
 //! The first half of recovery: find the segments, follow their chain, read every record with
-//! positioned reads, and decide by the proved position D what is kept, torn or damaged (R9, R12,
-//! R13, R16). Nothing is written here.
+//! positioned reads, collect the facts, and let the tables of `verdict` decide what is kept, torn
+//! or damaged (R9, R12 to R16). Nothing is written here.
 
+use crate::chain::{Chain, Link};
 use crate::disk::{Disk, DiskFile, Mode};
 use crate::fault::poison;
-use crate::position::{LOG_DIR, Name, Position, align_up};
-use crate::record::Content;
+use crate::judge::Judge;
+use crate::position::{BLOCK, LOG_DIR, Name, Position};
+use crate::record::{Content, Kind};
 use crate::segment::{
-    BadHeader, Cursor, FIRST_BATCH, FORMAT, Found, HEADER_LEN, SegmentHeader, Step, Walk,
+    BadHeader, Cursor, FIRST_BATCH, FORMAT, Found, HEADER_COPY, HEADER_LEN, SegmentHeader, Step,
+    Walk,
 };
+use crate::verdict::{Bytes, Copying, Head, Length, Named, SegmentFacts, Stand, Whole, Written};
 use holdfast_consensus::Index;
 use holdfast_consensus::fault::LogFault;
 use std::collections::BTreeMap;
@@ -29,6 +33,8 @@ pub(crate) struct Inventory<F> {
     pub(crate) unfinished: Vec<String>,
     /// Highest number in any name: no unique id is ever used twice.
     pub(crate) highest: u64,
+    /// The newest segment as it was noted beside the segments; zero if nothing was.
+    pub(crate) newest: u64,
 }
 
 /// A segment file with its header.
@@ -38,6 +44,8 @@ pub(crate) struct Loaded<F> {
     pub(crate) file: F,
     pub(crate) bytes: u64,
     pub(crate) header: Result<SegmentHeader, BadHeader>,
+    /// What became of the two copies of the header.
+    pub(crate) head: Head,
 }
 
 /// Lists the directory and reads the headers. `mode` is how the files are opened.
@@ -47,11 +55,15 @@ pub(crate) fn inventory<D: Disk>(disk: &D, mode: Mode) -> Result<Inventory<D::Fi
         spares: Vec::new(),
         unfinished: Vec::new(),
         highest: 0,
+        newest: 0,
     };
     let names = match disk.list(LOG_DIR) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(found),
         names => names.map_err(|e| poison("open the log", e))?,
     };
+    found.newest =
+        crate::newest::read(disk).map_err(|e| poison("read the note of the newest segment", e))?;
+    found.highest = found.newest;
     for name in names.iter().filter_map(|name| Name::parse(name)) {
         found.highest = found.highest.max(name.number());
         let path = name.path();
@@ -80,52 +92,76 @@ fn load<D: Disk>(
     first: u64,
     unique: u64,
 ) -> Result<Loaded<D::File>, LogFault> {
-    let read = || -> io::Result<(D::File, u64, [u8; HEADER_LEN])> {
+    let read = || -> io::Result<(D::File, u64, [[u8; HEADER_LEN]; 2])> {
         let file = disk.open(&path, mode)?;
-        let (bytes, mut head) = (file.len()?, [0; HEADER_LEN]);
-        if bytes >= FIRST_BATCH {
-            file.read_at(0, &mut head)?;
+        let (bytes, mut heads) = (file.len()?, [[0; HEADER_LEN]; 2]);
+        for (head, offset) in heads.iter_mut().zip([0, HEADER_COPY]) {
+            if bytes >= offset + BLOCK {
+                file.read_at(offset, head)?;
+            }
         }
-        Ok((file, bytes, head))
+        Ok((file, bytes, heads))
     };
-    let (file, bytes, head) = read().map_err(|e| poison("read a segment header", e))?;
-    let header = match SegmentHeader::decode(&head) {
-        Err(BadHeader::Newer(theirs)) => {
-            return Err(LogFault::Refused(format!(
-                "{path} has log format {theirs}, this build reads {FORMAT}: nothing was changed; install the newer build"
-            )));
-        }
+    let (file, bytes, heads) = read().map_err(|e| poison("read a segment header", e))?;
+    let decode = |bytes: &[u8; HEADER_LEN]| match SegmentHeader::decode(bytes) {
         Ok(header) if header.unique != unique || header.first.0 != first => {
             Err(BadHeader::Damaged("the header belongs to another name"))
         }
         header => header,
     };
-    // A segment has its whole length, durably, before its header is written: a shorter file is no
-    // tail that was never synced. [A file cut short by a tool read as torn, and the member came
-    // back without what it had acknowledged.]
-    if let Ok(head) = &header
-        && bytes < head.bytes
-    {
-        let why = format!(
-            "the file is {bytes} bytes long and was {} when it was made: it became shorter",
-            head.bytes
-        );
-        return Err(damaged(&path, bytes, head.first, head.first, &why));
+    let (header, head) = match heads.each_ref().map(decode) {
+        [Ok(header), Ok(_)] => (Ok(header), Head::Both),
+        [Ok(header), Err(_)] | [Err(_), Ok(header)] => (Ok(header), Head::One),
+        [Err(BadHeader::Zero), Err(BadHeader::Zero)] => (Err(BadHeader::Zero), Head::Zero),
+        [Err(BadHeader::Newer(theirs)), Err(_)] | [Err(_), Err(BadHeader::Newer(theirs))] => {
+            (Err(BadHeader::Newer(theirs)), Head::Newer)
+        }
+        [Err(BadHeader::Zero), Err(bad)] | [Err(bad), Err(_)] => (Err(bad), Head::Bad),
+    };
+    if let Err(BadHeader::Newer(theirs) | BadHeader::Older(theirs)) = header {
+        let remedy = if theirs > FORMAT {
+            "install the newer build"
+        } else {
+            "it comes from before the first release; set the data directory aside and let the node join again as a new member"
+        };
+        return Err(LogFault::Refused(format!(
+            "{path} has log format {theirs}, this build reads {FORMAT}: nothing was changed; {remedy}"
+        )));
     }
-    Ok(Loaded { path, file, bytes, header })
+    Ok(Loaded { path, file, bytes, header, head })
 }
 
-/// Everything that verified up to the cut, and where the cut is.
+/// What was read of one segment before anything is decided.
+#[derive(Debug, Default)]
+pub(crate) struct Raw {
+    /// Every record that verifies, in order.
+    pub(crate) records: Vec<Found>,
+    /// Every place that does not, with the number of records before it.
+    pub(crate) bad: Vec<(usize, Unread)>,
+    /// Where the walk ended.
+    pub(crate) end: u64,
+}
+
+/// A stretch of a segment in which nothing verifies.
+#[derive(Clone, Debug)]
+pub(crate) struct Unread {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) bytes: Bytes,
+    pub(crate) why: String,
+}
+
+/// What is proved, and where the cut is.
 #[derive(Debug)]
 pub(crate) struct Proof {
-    /// Unique ids from the oldest segment to the one that holds the cut.
-    pub(crate) chain: Vec<u64>,
-    /// Records of each segment of the chain.
-    pub(crate) records: Vec<Vec<Found>>,
-    /// Where each segment of the chain ends.
-    pub(crate) ends: Vec<u64>,
+    /// From the oldest segment to the one that holds the cut.
+    pub(crate) links: Vec<Link>,
     /// Proved durable position D.
     pub(crate) durable: Position,
+    /// Where the log ends, and why it ends there.
+    pub(crate) cut: (Position, String),
+    /// Why the member is held, if it is: then nothing may be written.
+    pub(crate) held: Option<String>,
 }
 
 /// Reads the whole log. With `limit` (reopening in one process, R12), what lies at or behind it
@@ -136,241 +172,157 @@ pub(crate) fn prove<F: DiskFile>(
 ) -> Result<Proof, LogFault> {
     let mut below = limit.map_or(u64::MAX, |l| l.segment.saturating_add(1));
     loop {
-        let chain = chain_below(found, below)?;
-        let mut scan = Scan::of(found, &chain, limit)?;
-        if let Some(limit) = limit {
-            scan.durable = limit;
+        let chain = Chain::below(found, below)?;
+        let mut raws = Vec::with_capacity(chain.links.len());
+        for (n, link) in chain.links.iter().enumerate() {
+            let next = chain.links.get(n + 1).map(|next| next.header.join.end);
+            let end = next.or(limit.map(|l| l.offset));
+            raws.push(read(found, link, end).map_err(|e| poison("read the log", e))?);
         }
-        let Some((at, why)) = scan.end(&chain) else { return Ok(scan.finish(chain)) };
-        if at.before(scan.durable) {
-            let path = found.segments.get(&at.segment).map_or("", |s| s.path.as_str());
-            let first = scan.next_index(found, &chain);
-            let why = format!(
-                "{why}; bytes up to segment {} offset {} are known durable",
-                scan.durable.segment, scan.durable.offset
-            );
-            return Err(damaged(path, at.offset, first, first.max(scan.highest), &why));
+        let durable = limit.unwrap_or_else(|| evidence(&raws));
+        let unwritten = chain.unwritten_stay_unnamed(found, durable)?;
+        let judge = Judge::new(found, durable, &chain.links, &raws)?;
+        let mut proof = judge.all(chain.links, raws)?;
+        proof.held = chain.held.or(unwritten).or(proof.held);
+        if proof.held.is_some() {
+            return Ok(proof);
         }
-        // R12: a copy that does not verify to the end its header names is void.
-        match void_copy(found, at) {
-            true => below = at.segment,
-            false => return Ok(scan.finish(chain)),
+        match void_copy(&proof) {
+            Ok(Some(unique)) => below = unique,
+            Ok(None) => return Ok(finish(proof)),
+            Err(why) => {
+                proof.held = Some(why);
+                return Ok(proof);
+            }
         }
     }
 }
 
-fn void_copy<F>(found: &Inventory<F>, at: Position) -> bool {
-    let header = found.segments.get(&at.segment).and_then(|s| s.header.as_ref().ok());
-    header.and_then(|h| h.copied).is_some_and(|copied| at.offset < copied.end)
+/// R9: D is the highest position that any verifying batch or watermark names.
+fn evidence(raws: &[Raw]) -> Position {
+    let mut durable = Position::default();
+    for record in raws.iter().flat_map(|raw| &raw.records) {
+        let named = match &record.content {
+            Content::Batch { head, .. } => head.durable,
+            Content::Watermark { at, .. } => *at,
+            _ => continue,
+        };
+        if durable.before(named) {
+            durable = named;
+        }
+    }
+    durable
+}
+
+/// Reads one segment up to `end`, where its successor says that it ends.
+fn read<F: DiskFile>(found: &Inventory<F>, link: &Link, end: Option<u64>) -> io::Result<Raw> {
+    let mut raw = Raw::default();
+    let Some(loaded) = found.segments.get(&link.header.unique) else {
+        raw.end = end.unwrap_or(FIRST_BATCH);
+        raw.unread(FIRST_BATCH, raw.end, Bytes::Blank, "the file is missing".into());
+        return Ok(raw);
+    };
+    let whole = loaded.bytes - loaded.bytes % BLOCK;
+    let limit = end.unwrap_or(whole).min(whole);
+    let mut walk = Walk::new(&loaded.file, link.header.unique, Cursor::start(&link.header), limit);
+    loop {
+        let (offset, bytes, why) = match walk.step()? {
+            Step::Record(found) => {
+                raw.records.push(*found);
+                continue;
+            }
+            Step::End(offset) => {
+                raw.end = end.unwrap_or(offset);
+                let why = "the file ends before its successor says";
+                raw.unread(offset.max(FIRST_BATCH), raw.end, Bytes::Blank, why.into());
+                return Ok(raw);
+            }
+            Step::Blank(offset) => (offset, Bytes::Blank, "nothing is there".to_owned()),
+            Step::Unchained(offset) => {
+                let why = "the record does not follow its predecessor";
+                (offset, Bytes::Unchained, why.to_owned())
+            }
+            Step::Bad(offset, why) => (offset, Bytes::Bad, why),
+        };
+        let more = walk.resync_in_batch()? || walk.resync()?;
+        let to = if more { walk.cursor.offset } else { end.unwrap_or(limit) };
+        raw.unread(offset, to, bytes, why);
+        if !more {
+            raw.end = to;
+            return Ok(raw);
+        }
+    }
+}
+
+impl Raw {
+    fn unread(&mut self, from: u64, to: u64, bytes: Bytes, why: String) {
+        if from < to {
+            self.bad.push((self.records.len(), Unread { from, to, bytes, why }));
+        }
+    }
+}
+
+/// R12: a copy that does not verify to the end that its header names, and from which nothing was
+/// reported, is void. Returns the segment that holds it.
+fn void_copy(proof: &Proof) -> Result<Option<u64>, String> {
+    let at = proof.cut.0;
+    let holder = proof.links.iter().position(|link| link.header.unique == at.segment);
+    let Some(n) = holder else { return Ok(None) };
+    let link = &proof.links[n];
+    let partial = link.header.copied.is_some_and(|copied| at.offset < copied.end);
+    let facts = SegmentFacts {
+        head: link.head,
+        stand: if n + 1 < proof.links.len() { Stand::Inside } else { Stand::Newest },
+        written: if link.records.is_empty() { Written::Nothing } else { Written::Something },
+        named: if proof.durable.segment >= at.segment { Named::Yes } else { Named::No },
+        length: Length::Whole,
+        copying: if partial { Copying::Partial } else { Copying::Complete },
+    };
+    let row = crate::verdict::segment(facts);
+    match row.verdict {
+        Whole::Void => Ok(Some(at.segment)),
+        Whole::Held if partial => Err(held(&link.path, at.offset, row.name, row.why)),
+        _ => Ok(None),
+    }
+}
+
+/// Why the member is held: the place, the row, and the remedy (R5, R14).
+pub(crate) fn held(path: &str, offset: u64, row: &str, why: &str) -> String {
+    format!("{path} at offset {offset}: {why} (row {row}); {REMEDY}")
 }
 
 pub(crate) fn damaged(path: &str, offset: u64, first: Index, last: Index, why: &str) -> LogFault {
     LogFault::Damaged { first, last, detail: format!("{path} at offset {offset}: {why}; {REMEDY}") }
 }
 
-/// The chain of segments that ends in the newest one below the unique id `below`, oldest first.
-fn chain_below<F: DiskFile>(found: &Inventory<F>, mut below: u64) -> Result<Vec<u64>, LogFault> {
-    let newest = loop {
-        let Some((unique, loaded)) = found.segments.range(..below).next_back() else {
-            if let Some(loaded) = found.segments.values().next() {
-                let why = "no segment of the log can be used";
-                return Err(damaged(&loaded.path, 0, Index(1), Index(1), why));
-            }
-            return Ok(Vec::new());
-        };
-        match &loaded.header {
-            Ok(_) => break *unique,
-            Err(bad) => {
-                assert_nothing_was_written(*unique, loaded, bad)?;
-                below = *unique;
-            }
-        }
-    };
-    let (mut chain, mut at) = (vec![newest], newest);
-    loop {
-        let loaded = found.segments.get(&at);
-        let Some(header) = loaded.and_then(|l| l.header.as_ref().ok()) else {
-            let path = loaded.map_or("", |l| l.path.as_str());
-            let why = "the header of a segment inside the log does not verify";
-            return Err(damaged(path, 0, Index(0), Index(0), why));
-        };
-        let prev = header.join.unique;
-        if prev >= at {
-            let path = loaded.map_or("", |l| l.path.as_str());
-            return Err(damaged(path, 0, header.first, header.first, "it follows a later segment"));
-        }
-        if found.segments.contains_key(&prev) {
-            chain.push(prev);
-            at = prev;
-            continue;
-        }
-        // Segments are given up oldest first, one directory sync each: an older one that is
-        // still there proves that the missing one was lost and not compacted.
-        if let Some((_, older)) = found.segments.range(..prev).next_back() {
-            let why = format!("segment {prev} behind it is missing");
-            let first = older.header.as_ref().map_or(Index(0), |h| h.first);
-            return Err(damaged(&older.path, 0, first, header.first.prev(), &why));
-        }
-        chain.reverse();
-        return Ok(chain);
-    }
+fn finish(mut proof: Proof) -> Proof {
+    drop_half_truncation(&mut proof);
+    // Segments behind the last record hold nothing.
+    let last = proof.links.iter().rposition(|link| !link.records.is_empty());
+    let holding = last.map_or(proof.links.len().min(1), |at| at + 1);
+    proof.links.truncate(holding);
+    proof
 }
 
-/// R16: a header that does not verify belongs to an empty segment only if no record in the file
-/// verifies under the unique id in its name (and it is the last, which the caller has seen).
-fn assert_nothing_was_written<F: DiskFile>(
-    unique: u64,
-    loaded: &Loaded<F>,
-    bad: &BadHeader,
-) -> Result<(), LogFault> {
-    let start = Cursor { offset: 0, chain: 0, batch_end: 0 };
-    let mut walk = Walk::new(&loaded.file, unique, start, loaded.bytes);
-    if walk.resync().map_err(|e| poison("read a segment", e))? {
-        let why = format!("its header does not verify ({bad:?}) but records of it do");
-        return Err(damaged(&loaded.path, 0, Index(0), Index(0), &why));
-    }
-    Ok(())
-}
-
-/// One pass over a chain.
-struct Scan {
-    records: Vec<Vec<Found>>,
-    ends: Vec<u64>,
-    durable: Position,
-    /// The first place that does not verify.
-    broken: Option<(Position, String)>,
-    /// Highest entry index seen anywhere.
-    highest: Index,
-}
-
-impl Scan {
-    fn of<F: DiskFile>(
-        found: &Inventory<F>,
-        chain: &[u64],
-        limit: Option<Position>,
-    ) -> Result<Self, LogFault> {
-        let mut scan = Self {
-            records: Vec::new(),
-            ends: Vec::new(),
-            durable: Position::default(),
-            broken: None,
-            highest: Index(0),
-        };
-        for (at, unique) in chain.iter().enumerate() {
-            let Some(loaded) = found.segments.get(unique) else { continue };
-            let Ok(header) = &loaded.header else { continue };
-            let next = chain.get(at + 1).and_then(|u| found.segments.get(u));
-            let join = next.and_then(|l| l.header.as_ref().ok()).map(|h| h.join);
-            let end = join.map(|j| j.end).or(limit.map(|l| l.offset));
-            scan.segment(loaded, header, end).map_err(|e| poison("read the log", e))?;
-            let chain_end = scan.records.last().and_then(|r| r.last());
-            let crc = chain_end.map_or(header.join.chain, |found| found.header.crc);
-            if let (Some(join), None) = (join, &scan.broken)
-                && join.chain != crc
-            {
-                let at = Position::new(*unique, join.end);
-                scan.broken = Some((at, "its successor continues another history".into()));
-            }
-        }
-        Ok(scan)
-    }
-
-    fn segment<F: DiskFile>(
-        &mut self,
-        loaded: &Loaded<F>,
-        header: &SegmentHeader,
-        end: Option<u64>,
-    ) -> io::Result<()> {
-        let whole = loaded.bytes - loaded.bytes % crate::position::BLOCK;
-        let limit = end.unwrap_or(whole).min(whole);
-        let mut walk = Walk::new(&loaded.file, header.unique, Cursor::start(header), limit);
-        let (mut records, mut cut) = (Vec::new(), limit);
-        loop {
-            let (offset, why) = match walk.step()? {
-                Step::Record(found) => {
-                    self.evidence(&found);
-                    if self.broken.is_none() {
-                        records.push(*found);
+/// A truncation counts only with its whole replacement (R3), unless both are proved.
+fn drop_half_truncation(proof: &mut Proof) {
+    let mut entries = 0u64;
+    for at in (0..proof.links.len()).rev() {
+        let link = &proof.links[at];
+        for (n, found) in link.records.iter().enumerate().rev() {
+            match found.content {
+                Content::Entry(_) => entries += 1,
+                Content::Lost { .. } if found.header.kind == Kind::Entry => entries += 1,
+                Content::Gap(_) => return,
+                Content::Truncate { needs } => {
+                    let mark = Position::new(link.header.unique, found.offset);
+                    if entries < u64::from(needs) && !mark.before(proof.durable) {
+                        proof.links.truncate(at + 1);
+                        proof.links[at].records.truncate(n);
                     }
-                    continue;
+                    return;
                 }
-                Step::End(offset) if end.is_none_or(|end| end == offset) => break,
-                Step::End(offset) => (offset, "the file ends before its successor says".into()),
-                Step::Blank(offset) => (offset, "nothing is there".to_owned()),
-                Step::Bad(offset, why) => (offset, why),
-            };
-            if self.broken.is_none() {
-                cut = offset;
-                self.broken = Some((Position::new(header.unique, offset), why));
-            }
-            if !walk.resync()? {
-                break;
-            }
-        }
-        self.records.push(records);
-        self.ends.push(align_up(cut));
-        Ok(())
-    }
-
-    fn evidence(&mut self, found: &Found) {
-        match &found.content {
-            Content::Batch { head, .. } if self.durable.before(head.durable) => {
-                self.durable = head.durable;
-            }
-            Content::Watermark { at, .. } if self.durable.before(*at) => self.durable = *at,
-            Content::Entry { .. } => self.highest = self.highest.max(found.header.id.index),
-            _ => {}
-        }
-    }
-
-    /// The index that would follow the last entry that verified.
-    fn next_index<F>(&self, found: &Inventory<F>, chain: &[u64]) -> Index {
-        let last = self.records.iter().flatten().rev().find_map(|r| match r.content {
-            Content::Entry { .. } => Some(r.header.id.index.next()),
-            Content::Truncate { .. } => Some(r.header.id.index),
-            _ => None,
-        });
-        let header = || found.segments.get(chain.first()?)?.header.as_ref().ok();
-        last.or_else(|| header().map(|h| h.first)).unwrap_or(Index(1))
-    }
-
-    /// Where the verified log ends, and what is there.
-    fn end(&self, chain: &[u64]) -> Option<(Position, String)> {
-        self.broken.clone().or_else(|| {
-            let end = Position::new(*chain.last()?, *self.ends.last()?);
-            Some((end, "the last segment ends".to_owned()))
-        })
-    }
-
-    fn finish(mut self, mut chain: Vec<u64>) -> Proof {
-        self.drop_half_truncation(&chain);
-        // Segments behind the last record hold nothing.
-        let last = self.records.iter().rposition(|r| !r.is_empty());
-        let holding = last.map_or(chain.len().min(1), |at| at + 1);
-        chain.truncate(holding);
-        self.records.truncate(holding);
-        self.ends.truncate(holding);
-        let (records, ends, durable) = (self.records, self.ends, self.durable);
-        Proof { chain, records, ends, durable }
-    }
-
-    /// A truncation counts only with its whole replacement (R3), unless both are proved.
-    fn drop_half_truncation(&mut self, chain: &[u64]) {
-        let mut entries = 0u64;
-        for (at, records) in self.records.iter().enumerate().rev() {
-            for (n, found) in records.iter().enumerate().rev() {
-                match found.content {
-                    Content::Entry { .. } => entries += 1,
-                    Content::Truncate { needs } => {
-                        let mark = Position::new(chain[at], found.offset);
-                        if entries < u64::from(needs) && !mark.before(self.durable) {
-                            self.records.truncate(at + 1);
-                            self.records[at].truncate(n);
-                        }
-                        return;
-                    }
-                    _ => {}
-                }
+                _ => {}
             }
         }
     }

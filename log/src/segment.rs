@@ -1,7 +1,7 @@
 //! Segments: their header, their file, and the walk over their records.
 
 use crate::disk::DiskFile;
-use crate::position::{BLOCK, Position, align_up};
+use crate::position::{BLOCK, BLOCK_BYTES, Position, align_up};
 use crate::record::{BATCH_RECORD, Content, Header, Kind, RECORD_HEADER, u32_at, u64_at};
 use crate::sync::{Boundary, Mutex};
 use holdfast_consensus::{ClusterId, Index, LogId, MemberId};
@@ -10,11 +10,15 @@ use std::sync::PoisonError;
 
 const MAGIC: [u8; 8] = *b"HFLOGSEG";
 /// Version of the log's format that this build reads and writes.
-pub(crate) const FORMAT: u32 = 1;
+/// 2: the header stands twice and repeats its predecessor's, records are salted with their offset,
+/// batches say where the log stood before them and carry the side index. 1 was never released.
+pub(crate) const FORMAT: u32 = 2;
 /// Bytes of the header that are used; the rest of its block is zero.
-pub(crate) const HEADER_LEN: usize = 160;
+pub(crate) const HEADER_LEN: usize = 224;
+/// The header's second copy stands in a block of its own.
+pub(crate) const HEADER_COPY: u64 = BLOCK;
 /// Offset of the first batch.
-pub(crate) const FIRST_BATCH: u64 = BLOCK;
+pub(crate) const FIRST_BATCH: u64 = 2 * BLOCK;
 
 /// Whose log it is; stands in every segment header.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +57,15 @@ pub(crate) struct Copied {
     pub(crate) crc: u32,
 }
 
+/// What a header repeats of its predecessor's, so that this one can be read, or its extent known,
+/// without it.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Previous {
+    pub(crate) first: Index,
+    pub(crate) prev: LogId,
+    pub(crate) join: Join,
+}
+
 /// The header of a segment.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
@@ -66,6 +79,10 @@ pub(crate) struct SegmentHeader {
     pub(crate) copied: Option<Copied>,
     /// Length of the file when it was made.
     pub(crate) bytes: u64,
+    /// Number of the start that made it: never lost, whatever happens to meta records (R3).
+    pub(crate) boot: u64,
+    /// From the header of the segment that `join` names.
+    pub(crate) previous: Previous,
 }
 
 /// Why a header cannot be used.
@@ -75,6 +92,8 @@ pub(crate) enum BadHeader {
     Zero,
     /// A newer build wrote it.
     Newer(u32),
+    /// A build from before the first release wrote it.
+    Older(u32),
     /// It does not verify.
     Damaged(&'static str),
 }
@@ -85,7 +104,7 @@ impl SegmentHeader {
         let mut out = [0; HEADER_LEN];
         out[0..8].copy_from_slice(&MAGIC);
         out[8..12].copy_from_slice(&FORMAT.to_le_bytes());
-        out[12..16].copy_from_slice(&160u32.to_le_bytes());
+        out[12..16].copy_from_slice(&224u32.to_le_bytes());
         out[40..56].copy_from_slice(&self.owner.cluster.0.to_le_bytes());
         for (at, field) in [
             (16, self.unique),
@@ -102,11 +121,18 @@ impl SegmentHeader {
             (120, copied.end),
             (128, copied.last.0),
             (144, self.bytes),
+            (152, self.boot),
+            (160, self.previous.first.0),
+            (168, self.previous.prev.term.0),
+            (176, self.previous.prev.index.0),
+            (184, self.previous.join.unique),
+            (192, self.previous.join.end),
         ] {
             out[at..at + 8].copy_from_slice(&field.to_le_bytes());
         }
         out[136..140].copy_from_slice(&self.join.chain.to_le_bytes());
         out[140..144].copy_from_slice(&copied.crc.to_le_bytes());
+        out[200..204].copy_from_slice(&self.previous.join.chain.to_le_bytes());
         let crc = crc32c::crc32c(&out[..HEADER_LEN - 4]);
         out[HEADER_LEN - 4..].copy_from_slice(&crc.to_le_bytes());
         out
@@ -123,7 +149,7 @@ impl SegmentHeader {
         match u32_at(bytes, 8) {
             FORMAT => {}
             newer if newer > FORMAT => return Err(BadHeader::Newer(newer)),
-            _ => return Err(BadHeader::Damaged("unknown format version")),
+            older => return Err(BadHeader::Older(older)),
         }
         if crc32c::crc32c(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
             return Err(BadHeader::Damaged("the header's checksum does not match"));
@@ -150,7 +176,27 @@ impl SegmentHeader {
             join: Join { unique: word(88), end: word(96), chain: u32_at(bytes, 136) },
             copied: (copied.end != 0).then_some(copied),
             bytes: word(144),
+            boot: word(152),
+            previous: Previous {
+                first: Index(word(160)),
+                prev: LogId::new(word(168), word(176)),
+                join: Join { unique: word(184), end: word(192), chain: u32_at(bytes, 200) },
+            },
         })
+    }
+
+    /// The two blocks at the start of a segment, with a copy of the header in each.
+    pub(crate) fn blocks(&self) -> Vec<u8> {
+        let (mut blocks, header) = (vec![0; 2 * BLOCK_BYTES], self.encode());
+        for block in blocks.chunks_exact_mut(BLOCK_BYTES) {
+            block[..HEADER_LEN].copy_from_slice(&header);
+        }
+        blocks
+    }
+
+    /// What the header of the next segment repeats of this one.
+    pub(crate) const fn repeated(&self) -> Previous {
+        Previous { first: self.first, prev: self.prev, join: self.join }
     }
 }
 
@@ -204,6 +250,10 @@ impl<F: DiskFile> Segment<F> {
                 Step::End(offset) | Step::Blank(offset) => {
                     return Err(format!("{} offset {offset}: nothing is there", self.path));
                 }
+                Step::Unchained(offset) => {
+                    let why = "a record that does not follow its predecessor";
+                    return Err(format!("{} offset {offset}: {why}", self.path));
+                }
                 Step::Bad(offset, why) => {
                     return Err(format!("{} offset {offset}: {why}", self.path));
                 }
@@ -250,6 +300,8 @@ pub(crate) enum Step {
     End(u64),
     /// Nothing was ever written here (zeros where a batch would begin).
     Blank(u64),
+    /// A record that verifies but does not continue the chain.
+    Unchained(u64),
     /// Something that does not verify.
     Bad(u64, String),
 }
@@ -286,7 +338,7 @@ impl<'f, F: DiskFile> Walk<'f, F> {
             Err(Some(why)) => return Ok(Step::Bad(at.offset, why)),
         };
         if header.chain != at.chain {
-            return Ok(Step::Bad(at.offset, "the record does not follow its predecessor".into()));
+            return Ok(Step::Unchained(at.offset));
         }
         if opening != (header.kind == Kind::Batch) {
             return Ok(Step::Bad(at.offset, "a batch does not begin where it must".into()));
@@ -307,6 +359,26 @@ impl<'f, F: DiskFile> Walk<'f, F> {
         Ok(Step::Record(Box::new(Found { offset, header, content })))
     }
 
+    /// Searches the next record behind the cursor, within its batch, that verifies at its place,
+    /// and stands there if it is an entry: that one says itself where the log stood before it.
+    pub(crate) fn resync_in_batch(&mut self) -> io::Result<bool> {
+        let end = self.cursor.batch_end;
+        let mut offset = self.cursor.offset + 8;
+        while self.cursor.offset < end && offset < end {
+            if let Ok((header, _)) = self.record_at(offset, end)?
+                && header.kind != Kind::Batch
+            {
+                if header.kind != Kind::Entry {
+                    return Ok(false);
+                }
+                self.cursor = Cursor { offset, chain: header.chain, batch_end: end };
+                return Ok(true);
+            }
+            offset += 8;
+        }
+        Ok(false)
+    }
+
     /// Searches the next block behind the cursor that holds a verifying batch header, whatever its
     /// chain says, and stands there. Such a batch is evidence for what is durable and for nothing
     /// else (R9).
@@ -323,12 +395,12 @@ impl<'f, F: DiskFile> Walk<'f, F> {
     }
 
     /// A record that verifies by itself. `Err(None)` means that its header is all zero.
-    fn record_at(
+    pub(crate) fn record_at(
         &mut self,
         offset: u64,
         bound: u64,
     ) -> io::Result<Result<(Header, Content), Option<String>>> {
-        let room = bound.saturating_sub(offset);
+        let room = bound.min(self.limit).saturating_sub(offset);
         if room < RECORD_HEADER as u64 {
             return Ok(Err(Some("no room for a record".into())));
         }
@@ -343,7 +415,7 @@ impl<'f, F: DiskFile> Walk<'f, F> {
         };
         let size = RECORD_HEADER + header.len.next_multiple_of(8);
         let record = self.window.get(offset, size)?;
-        if !header.verifies(self.unique, record) {
+        if !header.verifies(self.unique, offset, record) {
             return Ok(Err(Some(format!(
                 "the checksum of a {} does not match",
                 header.kind.word()

@@ -1,27 +1,38 @@
 //! What the log holds, as the records say: the same steps while recovery replays them and while
 //! the writer adds them.
 
-use crate::record::{Content, Item, Meta};
+use crate::record::{Content, EntryFacts, Item, Kind, Meta};
 use crate::segment::SegmentHeader;
-use holdfast_consensus::{HardState, Index, LogId, Membership, Micros, SnapshotMeta};
-use std::collections::VecDeque;
+use holdfast_consensus::{HardState, Index, LogId, Membership, Micros, SnapshotMeta, Term};
+use std::collections::{BTreeMap, VecDeque};
 
 /// Where an entry lies.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EntryAt {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
-    /// Bytes of the whole record.
+    /// Bytes of the whole record; zero if the entry is damaged: a hole.
     pub(crate) size: u64,
     pub(crate) weight: u32,
+    /// Identity among members, with the index; without meaning in a hole of unknown identity.
+    pub(crate) crc: u32,
+    pub(crate) term: Term,
     pub(crate) time: Micros,
+}
+
+impl EntryAt {
+    /// True if the entry cannot be read.
+    pub(crate) const fn is_hole(&self) -> bool {
+        self.size == 0
+    }
 }
 
 /// The live content of the log.
 ///
 /// Invariants: `entries` holds `base.index + 1 ..= last.index` without a gap; `terms` holds the
 /// first entry of every run of equal terms among them; the live entries of one segment begin at
-/// that segment's first index or above, since whatever cuts below it opens a fresh segment.
+/// that segment's first index or above, since whatever cuts below it opens a fresh segment; entries
+/// of size zero and `holes` are the same. The term of a hole of unknown identity has no meaning.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub(crate) hard: HardState,
@@ -38,6 +49,8 @@ pub(crate) struct State {
     pub(crate) commit: Index,
     pub(crate) boot: u64,
     pub(crate) meta: Meta,
+    /// Damaged entries; true where the identity is known (R15).
+    pub(crate) holes: BTreeMap<Index, bool>,
 }
 
 impl State {
@@ -118,6 +131,7 @@ impl State {
         self.entries.truncate(keep);
         self.terms.retain(|run| run.index < from);
         self.memberships.retain(|(at, _)| *at < from);
+        self.holes.split_off(&from);
         self.time = self.entries.back().map_or(self.base_time, |e| e.time);
         self.last = last;
         Ok(())
@@ -125,7 +139,10 @@ impl State {
 
     /// True if a snapshot that ends at `last` leaves the suffix behind it standing (R25).
     pub(crate) fn keeps_suffix(&self, last: LogId) -> bool {
-        self.id_at(last.index) == Some(last)
+        match self.holes.get(&last.index) {
+            Some(false) => self.may_be(last),
+            _ => self.id_at(last.index) == Some(last),
+        }
     }
 
     /// Moves the base to the end of a snapshot. With the suffix kept, nothing happens if the base
@@ -144,6 +161,7 @@ impl State {
             self.entries.clear();
             self.terms.clear();
             self.memberships.clear();
+            self.holes.clear();
             self.last = meta.last;
             self.time = meta.time;
         }
@@ -169,6 +187,7 @@ impl State {
 
     fn drop_through(&mut self, base: LogId) {
         let gone = usize::try_from(base.index.0 - self.base.index.0).unwrap_or(usize::MAX);
+        self.holes = self.holes.split_off(&base.index.next());
         self.entries.drain(..gone.min(self.entries.len()));
         let run = self.terms.partition_point(|start| start.index <= base.index);
         let first = base.index.next();
@@ -187,26 +206,30 @@ impl State {
     pub(crate) fn replay(
         &mut self,
         header: &SegmentHeader,
-        opening: &Meta,
+        opening: Option<&Meta>,
         found: &crate::segment::Found,
     ) -> Result<(), String> {
         match &found.content {
             Content::Batch { head, .. } => self.hard = head.hard,
-            Content::Entry { time, weight, membership, .. } => {
-                let at = EntryAt {
-                    segment: header.unique,
-                    offset: found.offset,
-                    size: found.header.size(),
-                    weight: *weight,
-                    time: *time,
-                };
-                self.append(found.header.id, at, membership.as_deref().cloned())?;
+            Content::Entry(facts) => {
+                let at = place_of(header, found, facts);
+                self.append(found.header.id, at, facts.membership.as_deref().cloned())?;
             }
+            Content::Repair(facts) => {
+                let at = place_of(header, found, facts);
+                let membership = facts.membership.as_deref().cloned();
+                self.fill(found.header.id, at, membership)?;
+            }
+            // A lost repair fills nothing: the hole is open again.
+            Content::Lost { .. } if found.header.kind == Kind::Repair => {}
+            Content::Lost { crc } => self.append_lost(header.unique, found.header.id, *crc)?,
+            Content::Gap(resume) => self.gap(header, *resume)?,
             Content::Truncate { .. } => {
                 let from = found.header.id.index;
                 // Older segments that held the entry before may be gone: this one stands alone.
                 if from <= self.base.index && from == header.first {
-                    self.begin(header, opening);
+                    let lost = "the record that says what came before the segment is lost";
+                    self.begin(header, opening.ok_or(lost)?);
                 } else {
                     self.truncate(from)?;
                 }
@@ -221,7 +244,7 @@ impl State {
                 self.commit = self.commit.max(meta.commit);
                 self.meta = Meta { membership: None, ..meta.as_ref().clone() };
             }
-            Content::Seal => {}
+            Content::Seal | Content::Index | Content::LostBatch { .. } => {}
         }
         Ok(())
     }
@@ -230,6 +253,7 @@ impl State {
     pub(crate) fn begin(&mut self, header: &SegmentHeader, opening: &Meta) {
         self.entries.clear();
         self.terms.clear();
+        self.holes.clear();
         (self.base, self.base_time) = (header.prev, opening.time);
         (self.last, self.time) = (header.prev, opening.time);
         self.memberships = opening.membership.iter().cloned().collect();
@@ -238,9 +262,9 @@ impl State {
     /// Takes in an item that was written at `offset` of `segment`.
     pub(crate) fn written(&mut self, segment: u64, offset: u64, item: &Item) -> Result<(), String> {
         match item {
-            Item::Entry { id, time, weight, membership, .. } => {
-                let (weight, time) = (*weight, *time);
-                let at = EntryAt { segment, offset, size: item.size(), weight, time };
+            Item::Entry { id, time, weight, membership, crc, .. } => {
+                let (size, weight, time, crc) = (item.size(), *weight, *time, *crc);
+                let at = EntryAt { segment, offset, size, weight, crc, term: id.term, time };
                 self.append(*id, at, membership.clone())
             }
             Item::Truncate { from, .. } => self.truncate(*from),
@@ -249,8 +273,28 @@ impl State {
                 Ok(())
             }
             Item::Base { kept, meta, .. } => self.rebase(meta, *kept),
-            Item::Meta(_) | Item::Seal { .. } => Ok(()),
+            Item::Repair(entry) => {
+                let Item::Entry { id, time, weight, membership, crc, .. } = entry.as_ref() else {
+                    return Err("a repair record without an entry".into());
+                };
+                let (size, weight, time, crc) = (item.size(), *weight, *time, *crc);
+                let at = EntryAt { segment, offset, size, weight, crc, term: id.term, time };
+                self.fill(*id, at, membership.clone())
+            }
+            Item::Meta(_) | Item::Seal { .. } | Item::Index(_) => Ok(()),
         }
+    }
+}
+
+fn place_of(header: &SegmentHeader, found: &crate::segment::Found, facts: &EntryFacts) -> EntryAt {
+    EntryAt {
+        segment: header.unique,
+        offset: found.offset,
+        size: found.header.size(),
+        weight: facts.weight,
+        crc: facts.crc,
+        term: found.header.id.term,
+        time: facts.time,
     }
 }
 

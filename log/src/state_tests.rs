@@ -2,7 +2,15 @@ use super::*;
 use holdfast_consensus::{HardState, MemberId, Term};
 
 fn at(index: u64) -> EntryAt {
-    EntryAt { segment: 1, offset: 4096 + index * 64, size: 64, weight: 64, time: index * 10 }
+    EntryAt {
+        segment: 1,
+        offset: 4096 + index * 64,
+        size: 64,
+        weight: 64,
+        crc: 0,
+        term: Term(0),
+        time: index * 10,
+    }
 }
 
 fn voters(n: u64) -> Membership {

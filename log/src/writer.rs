@@ -3,15 +3,16 @@
 use crate::disk::{Disk, DiskFile};
 use crate::fault::poison;
 use crate::log::Log;
-use crate::position::{BLOCK, BLOCK_BYTES, LOG_DIR, Name, align_up, segment_name};
+use crate::position::{BLOCK, BLOCK_BYTES, LOG_DIR, Name, Position, align_up, segment_name};
 use crate::reader::Change;
 use crate::rebuild::take_spare;
-use crate::record::{BATCH_RECORD, BatchHead, Item, encode_batch};
+use crate::record::{At, BATCH_RECORD, BatchHead, Item, encode_batch, shared_entry};
 use crate::segment::{Cursor, FIRST_BATCH, Join, Segment, SegmentHeader};
+use crate::side_index::Pending;
 use crate::spare::make_now;
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::io::Persist;
-use holdfast_consensus::{HardState, Index, Seq};
+use holdfast_consensus::{Entry, HardState, Index, Seq, Term};
 use std::sync::Arc;
 
 impl<D: Disk> Log<D> {
@@ -53,6 +54,10 @@ impl<D: Disk> Log<D> {
                 if from > next || from <= self.state.base.index {
                     return Err(refuse(format!("a cut from {from} is outside the log")));
                 }
+                if self.state.holes.get(&from.prev()) == Some(&false) {
+                    let why = "it would leave an entry of unknown identity at the end";
+                    return Err(refuse(format!("a cut from {from}: {why}")));
+                }
                 let needs = u32::try_from(batch.append.len()).unwrap_or(u32::MAX);
                 items.push(Item::Truncate { from, needs });
                 next = from;
@@ -70,22 +75,68 @@ impl<D: Disk> Log<D> {
         Ok(items)
     }
 
+    /// The records that fill holes, and the indexes that they fill. Refuses what cannot be the
+    /// entry that was damaged, before anything is written (R15).
+    pub(crate) fn plan_repair(
+        &mut self,
+        entries: &[Entry],
+    ) -> Result<(Vec<Item>, Vec<Index>), LogFault> {
+        let mut entries: Vec<&Entry> = entries.iter().collect();
+        entries.sort_by_key(|e| e.id.index);
+        entries.dedup_by_key(|e| e.id.index);
+        let (mut items, mut filled, mut below) = (Vec::new(), Vec::new(), Term(0));
+        for entry in entries {
+            self.notice_damage(entry.id.index);
+            if !self.state.holes.contains_key(&entry.id.index) {
+                continue;
+            }
+            let item = Item::entry(entry).map_err(|e| LogFault::Refused(e.0))?;
+            let Item::Entry { crc, .. } = &item else { continue };
+            if let Some(why) = self.state.misfit(entry.id, *crc) {
+                return Err(LogFault::Refused(why));
+            }
+            if entry.id.term < below {
+                return Err(LogFault::Refused("the terms of the entries fall".into()));
+            }
+            below = entry.id.term;
+            items.push(Item::Repair(Box::new(item)));
+            filled.push(entry.id.index);
+        }
+        Ok((items, filled))
+    }
+
+    /// A hole that came after the open: the record is not what it was when it was verified.
+    fn notice_damage(&mut self, index: Index) {
+        let Some(at) = self.state.entry(index).copied().filter(|at| !at.is_hole()) else { return };
+        let Some(segment) = self.segments.get(&at.segment) else { return };
+        let mut record = vec![0; usize::try_from(at.size).unwrap_or_default()];
+        let read = segment.file.read_at(at.offset, &mut record).is_ok();
+        let sound = read
+            && shared_entry(&record.into())
+                .is_ok_and(|e| e.identity().is_ok_and(|i| i.term == at.term && i.crc == at.crc));
+        if !sound {
+            self.state.lose(index);
+        }
+    }
+
     /// Sizes of the fresh segments that these records need; rather one too many than too few.
     pub(crate) fn segments_wanted(&self, items: &[Item]) -> Vec<u64> {
-        let (mut bytes, mut offset, mut size) = (self.bytes, self.offset, BATCH_RECORD as u64);
+        let (mut bytes, mut offset, mut size) = (self.bytes, self.offset, self.overhead());
         let mut first = self.active.header.first;
         let mut wanted = Vec::new();
         let configurations: u64 = (items.iter())
             .filter(|i| matches!(i, Item::Entry { membership: Some(_), .. }))
             .map(Item::size)
             .sum();
+        // What a fresh segment has to say of the batches before it: at most all of these.
+        let lines = items.iter().map(Pending::cost).sum::<u64>();
         if items.is_empty() && align_up(offset + size) + BLOCK > bytes {
             wanted.push(self.fresh_size(0));
         }
         for item in items {
             let opens = matches!(item, Item::Truncate { from, .. } if *from < first);
             if opens || align_up(offset + size + item.size()) + BLOCK > bytes {
-                let needed = self.fresh_size(item.size() + configurations);
+                let needed = self.fresh_size(item.size() + configurations + lines);
                 wanted.push(needed);
                 match item {
                     Item::Truncate { from, .. } => first = *from,
@@ -109,7 +160,13 @@ impl<D: Disk> Log<D> {
             (m.voters.len() + m.outgoing.len() + m.learners.len()) * 8 + names
         });
         let meta = align_up((widest.max().unwrap_or(0) + 512) as u64);
-        FIRST_BATCH + meta + align_up(BATCH_RECORD as u64 + size) + BLOCK
+        let lines = self.pending.size() + Pending::overhead(2);
+        FIRST_BATCH + meta + align_up(BATCH_RECORD as u64 + lines + size) + BLOCK
+    }
+
+    /// Bytes of the next batch beside its items: its header, and the side index of those before.
+    pub(crate) fn overhead(&self) -> u64 {
+        BATCH_RECORD as u64 + self.pending.size()
     }
 
     /// Has spares of at least these sizes ready, to be taken in this order.
@@ -137,7 +194,7 @@ impl<D: Disk> Log<D> {
     /// Writes records as one batch, or as several if a segment ends among them, and syncs.
     pub(crate) fn write_and_sync(&mut self, items: Vec<Item>) -> Result<(), LogFault> {
         self.touched = true;
-        let (mut part, mut size) = (Vec::new(), BATCH_RECORD as u64);
+        let (mut part, mut size) = (Vec::new(), self.overhead());
         if items.is_empty() && !self.fits(size) {
             part = self.roll(None)?;
         }
@@ -152,7 +209,7 @@ impl<D: Disk> Log<D> {
                     self.write_part(&mut part)?;
                 }
                 part = self.roll(cut)?;
-                size = BATCH_RECORD as u64 + part.iter().map(Item::size).sum::<u64>();
+                size = self.overhead() + part.iter().map(Item::size).sum::<u64>();
             }
             size += item.size();
             part.push(item);
@@ -180,10 +237,15 @@ impl<D: Disk> Log<D> {
     /// Writes one batch behind what is there, padded to whole sectors, without a sync.
     fn write_part(&mut self, items: &mut Vec<Item>) -> Result<(), LogFault> {
         let segment = self.active.header.unique;
-        let head = BatchHead { hard: self.state.hard, durable: self.durable, seq: self.seq.0 };
+        let (prev, durable, seq) = (self.state.last, self.durable, self.seq.0);
+        let head = BatchHead { hard: self.state.hard, durable, seq, prev };
+        if let Some(index) = self.pending.take() {
+            items.insert(0, index);
+        }
         self.buffer.clear();
-        let (offsets, chain) =
-            encode_batch(&mut self.buffer, segment, self.chain, &head, items.as_slice());
+        let at = At { unique: segment, origin: self.offset, chain: self.chain };
+        let (offsets, chain) = encode_batch(&mut self.buffer, at, &head, items.as_slice());
+        self.pending.batch(Position::new(segment, self.offset), prev, items);
         let end = align_up(self.offset + self.buffer.len() as u64);
         let padded = usize::try_from(end - self.offset).unwrap_or(usize::MAX);
         assert!(end + BLOCK <= self.bytes, "a batch was planned to fit its segment");
@@ -196,6 +258,12 @@ impl<D: Disk> Log<D> {
                 Item::Truncate { from, .. } => self.changes.push(Change::Cut(from)),
                 Item::Entry { .. } => {
                     self.changes.extend(self.state.entries.back().copied().map(Change::Push));
+                }
+                Item::Repair(entry) => {
+                    if let Item::Entry { id, .. } = *entry {
+                        let at = self.state.entry(id.index).copied();
+                        self.changes.extend(at.map(|at| Change::Fill(id.index, at)));
+                    }
                 }
                 _ => {}
             }
@@ -213,11 +281,15 @@ impl<D: Disk> Log<D> {
     /// Ends the active segment. Its last block was kept free for this.
     pub(crate) fn seal(&mut self, hard: HardState) -> Result<(), LogFault> {
         self.touched = true;
-        let head = BatchHead { hard, durable: self.durable, seq: self.seq.0 };
+        let (prev, durable, seq) = (self.state.last, self.durable, self.seq.0);
+        let head = BatchHead { hard, durable, seq, prev };
         let seal = [Item::Seal { last: self.state.last }];
         let mut buffer = Vec::new();
         let unique = self.active.header.unique;
-        let (_, chain) = encode_batch(&mut buffer, unique, self.chain, &head, &seal);
+        let at = At { unique, origin: self.offset, chain: self.chain };
+        let (_, chain) = encode_batch(&mut buffer, at, &head, &seal);
+        // One block was kept free: the side index goes to the first batch of the next segment.
+        self.pending.batch(Position::new(unique, self.offset), prev, &seal);
         buffer.resize(BLOCK_BYTES, 0);
         (self.active.file.write_at(self.offset, &buffer))
             .map_err(|e| poison("seal a segment", e))?;
@@ -251,15 +323,16 @@ impl<D: Disk> Log<D> {
             join: Join { unique: previous, end: self.offset, chain: self.chain },
             copied: None,
             bytes,
+            boot: self.state.boot,
+            previous: self.active.header.repeated(),
         };
-        let mut block = vec![0; BLOCK_BYTES];
-        block[..crate::segment::HEADER_LEN].copy_from_slice(&header.encode());
         let path = segment_name(header.first, unique).path();
-        (file.write_at(0, &block))
+        (file.write_at(0, &header.blocks()))
             .and_then(|()| file.sync())
             .and_then(|()| self.disk.rename(&Name::Spare { number: unique }.path(), &path))
             .and_then(|()| self.disk.sync_dir(LOG_DIR))
             .map_err(|e| poison("begin a segment", e))?;
+        self.newest.as_mut().map_or(Ok(()), |newest| newest.note(unique))?;
         let segment = Segment::new(header, path, file, 0, Cursor::start(&header));
         self.active = Arc::new(segment);
         self.segments.insert(unique, Arc::clone(&self.active));
@@ -279,7 +352,7 @@ impl<D: Disk> Log<D> {
         let news = self.durable != self.marked.0 || commit > self.marked.1;
         let item = Item::Watermark { at: self.durable, commit: commit.max(self.state.commit) };
         // A full segment is left to the next batch: that proves as much.
-        if !news || !self.fits(BATCH_RECORD as u64 + item.size()) {
+        if !news || !self.fits(self.overhead() + item.size()) {
             return Ok(());
         }
         self.touched = true;

@@ -2,8 +2,9 @@
 //! that loses whatever it may and on the real one.
 #![expect(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
-use holdfast_consensus::MemberId;
 use holdfast_consensus::conformance::{LogFactory, log_store, snapshot_store};
+use holdfast_consensus::{Index, MemberId};
+use holdfast_log::inspect::records;
 use holdfast_log::mem_disk::{LoseAll, Op};
 use holdfast_log::{Disk, DiskFile, Log, LogOptions, MemDisk, Mode, Owner, RealDisk};
 
@@ -25,6 +26,20 @@ fn damage<D: Disk>(disk: &D) -> bool {
     file.write_at(at, &[byte[0] ^ 1]).unwrap();
     file.sync().unwrap();
     true
+}
+
+/// Flips a bit of an entry, and unless its identity is to be kept, one of the side index behind it.
+fn damage_entry<D: Disk>(disk: &D, index: Index, kept: bool) {
+    let all: Vec<_> = records(disk).unwrap().map(Result::unwrap).collect();
+    let at = all.iter().position(|r| r.kind == "entry" && r.index == index).unwrap();
+    let side = all[at..].iter().find(|r| r.kind == "index").filter(|_| !kept);
+    for record in [Some(&all[at]), side].into_iter().flatten() {
+        let file = disk.open(&record.file, Mode::Write).unwrap();
+        let mut byte = [0];
+        file.read_at(record.offset + 40, &mut byte).unwrap();
+        file.write_at(record.offset + 40, &[byte[0] ^ 1]).unwrap();
+        file.sync().unwrap();
+    }
 }
 
 /// Power is cut at every crash, and nothing unsynced survives.
@@ -55,6 +70,16 @@ impl LogFactory for OnMemory {
     }
     fn damage_newest_snapshot(&mut self, _log: &Self::Log) -> bool {
         damage(&self.disk)
+    }
+    fn damage_entry(
+        &mut self,
+        log: Self::Log,
+        index: Index,
+        kept: bool,
+    ) -> Result<Option<Self::Log>, String> {
+        drop(log);
+        damage_entry(&self.disk, index, kept);
+        open(self.disk.clone()).map(Some)
     }
 }
 
@@ -88,6 +113,16 @@ impl LogFactory for OnDisk {
     }
     fn damage_newest_snapshot(&mut self, _log: &Self::Log) -> bool {
         damage(&self.disk)
+    }
+    fn damage_entry(
+        &mut self,
+        log: Self::Log,
+        index: Index,
+        kept: bool,
+    ) -> Result<Option<Self::Log>, String> {
+        drop(log);
+        damage_entry(&self.disk, index, kept);
+        open(self.disk.clone()).map(Some)
     }
 }
 

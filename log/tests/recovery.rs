@@ -62,25 +62,209 @@ fn flip<D: Disk>(disk: &D, path: &str, offset: u64) {
     file.sync().unwrap();
 }
 
-fn damaged(disk: &MemDisk) -> (Index, Index, String) {
+/// Opens a log that must be held, and tells why. Not a byte may change.
+fn held(disk: &MemDisk) -> String {
     let before = disk.files();
-    let fault = open(disk).expect_err("must be refused");
-    assert_eq!(disk.files(), before, "a refusal leaves every byte as it was");
-    match fault {
-        LogFault::Damaged { first, last, detail } => (first, last, detail),
-        other => panic!("{other}"),
+    let why = match open(disk) {
+        Ok(mut log) => {
+            let why = log.recovered().held.expect("must be held");
+            let refused = LogFault::Held { why: why.clone() };
+            assert_eq!(log.persist(&[batch(9, 7, 7, 8)]), Err(refused.clone()));
+            assert_eq!(log.watermark(Index(1)), Err(refused.clone()));
+            assert_eq!(log.compact(Index(1)), Err(refused));
+            assert!(log.spare().is_none());
+            why
+        }
+        Err(LogFault::Held { why }) => why,
+        Err(other) => panic!("{other}"),
+    };
+    assert_eq!(disk.files(), before, "a held log leaves every byte as it was");
+    why
+}
+
+/// Opens a log that must have these holes (index, identity known), twice: they are not forgotten,
+/// and no byte of the damaged file changes. Everything else must read back.
+fn holes(disk: &MemDisk, damaged: &str, want: &[(u64, bool)]) -> Log<MemDisk> {
+    let before = disk.files().get(damaged).cloned();
+    for round in 0..2 {
+        let log = open(disk).unwrap();
+        let found = log.recovered();
+        assert_eq!(found.held, None);
+        let named: Vec<_> = found.holes.iter().map(|h| (h.index.0, h.known.is_some())).collect();
+        assert_eq!(named, want, "round {round}");
+        for index in found.first.0..=found.last.index.0 {
+            let read = log.reader().read(Index(index), Index(index), 1 << 20);
+            if want.iter().any(|(hole, _)| *hole == index) {
+                assert!(
+                    matches!(read, Err(LogFault::Damaged { first: Index(at), .. }) if at == index)
+                );
+            } else {
+                assert_eq!(read.unwrap().last().map(|id| id.index), Some(Index(index)));
+            }
+        }
+        assert_eq!(disk.files().get(damaged).cloned(), before, "the evidence stays");
+    }
+    open(disk).unwrap()
+}
+
+#[test]
+fn a_flipped_bit_below_the_proved_position_is_a_hole_of_known_identity() {
+    let disk = three_batches();
+    let (file, offset) = place(&disk, 3);
+    flip(&disk, &file, offset + 40);
+    let log = holes(&disk, &file, &[(3, true)]);
+    let known = log.recovered().holes[0].known;
+    assert_eq!(known, Some(command(1, 3, 100).identity().unwrap()));
+    let found = log.recovered();
+    assert_eq!((found.last, found.hard.voted_for), (LogId::new(1, 6), Some(MemberId(3))));
+}
+
+#[test]
+fn a_whole_damaged_block_is_as_many_holes_as_it_held_entries() {
+    let disk = three_batches();
+    let (file, offset) = place(&disk, 3);
+    let block = offset / 4096 * 4096;
+    disk.open(&file, Mode::Write).unwrap().write_at(block, &[0xEE; 4096]).unwrap();
+    // The batch header is gone as well: its hard state was replaced, and R14 is content.
+    holes(&disk, &file, &[(3, true), (4, true)]);
+}
+
+#[test]
+fn without_the_side_index_a_hole_is_unknown_and_its_neighbours_are_read() {
+    let disk = three_batches();
+    let (file, offset) = place(&disk, 3);
+    flip(&disk, &file, offset + 40);
+    let mut all = records(&disk).unwrap().map(Result::unwrap);
+    let index = all.find(|r| r.kind == "index" && r.file == file && r.offset > offset).unwrap();
+    flip(&disk, &file, index.offset + 40);
+    holes(&disk, &file, &[(3, false)]);
+}
+
+#[test]
+fn a_hole_is_filled_by_the_very_entry_and_by_no_other() {
+    let disk = three_batches();
+    let (file, offset) = place(&disk, 3);
+    flip(&disk, &file, offset + 40);
+    let evidence = disk.files()[&file].clone();
+    let mut log = open(&disk).unwrap();
+    let other = Entry { time: 9, ..command(1, 3, 100) };
+    assert!(matches!(log.repair(&[other]), Err(LogFault::Refused(_))));
+    let syncs = disk.counts().log.syncs;
+    assert_eq!(log.repair(&[command(1, 2, 100), command(1, 3, 100)]), Ok(vec![Index(3)]));
+    assert_eq!(disk.counts().log.syncs, syncs + 1, "one sync");
+    assert_eq!(log.recovered().holes, []);
+    let mut disk = disk;
+    for _ in 0..4 {
+        disk = disk.crash(&mut LoseAll);
+        drop(log);
+        log = open(&disk).unwrap();
+        assert_eq!(log.recovered().holes, []);
+        let read = log.reader().read(Index(1), Index(6), 1 << 20).unwrap();
+        assert_eq!(read.as_slice()[2], command(1, 3, 100));
+        assert_eq!((read.len(), read.as_slice()[5].id), (6, LogId::new(1, 6)));
+    }
+    assert_eq!(disk.files()[&file], evidence, "the damaged record stays as it is");
+    // What filled the hole is damaged too: the hole is open again, and known.
+    let repair = records(&disk).unwrap().map(Result::unwrap).filter(|r| r.kind == "repair");
+    let repair = repair.last().unwrap();
+    drop(log);
+    flip(&disk, &repair.file, repair.offset + 40);
+    let found = open(&disk).unwrap().recovered();
+    let named: Vec<_> = found.holes.iter().map(|h| (h.index.0, h.known.is_some())).collect();
+    assert_eq!((named, found.held), (vec![(3, true)], None));
+}
+
+#[test]
+fn what_filled_a_hole_is_read_in_its_place_although_it_lies_behind_what_follows() {
+    let disk = three_batches();
+    let mut log = open(&disk).unwrap();
+    append(&mut log, 4, 7, 12);
+    let (file, offset) = place(&disk, 8);
+    flip(&disk, &file, offset + 50);
+    // The same segment holds entry 8 behind 12 now.
+    assert_eq!(log.repair(&[command(1, 8, 100)]), Ok(vec![Index(8)]));
+    let read = log.reader().read(Index(1), Index(12), 1 << 20).unwrap();
+    let ids: Vec<u64> = read.iter().map(|e| e.id.index.0).collect();
+    assert_eq!(ids, (1..=12).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_truncation_and_a_base_close_the_holes_that_they_cover() {
+    for reset in [false, true] {
+        let disk = three_batches();
+        let (file, offset) = place(&disk, 3);
+        flip(&disk, &file, offset + 40);
+        let mut log = open(&disk).unwrap();
+        if reset {
+            let meta = SnapshotMeta { last: LogId::new(1, 3), time: 3, ..Default::default() };
+            assert_eq!(log.reset(&meta), Ok(LogId::new(1, 6)));
+        } else {
+            let append = Entries::new(vec![command(2, 3, 50)]).unwrap();
+            let hard = Some(HardState { term: Term(2), voted_for: None });
+            let cut = Some(Index(3));
+            let batch = Persist { seq: Seq(1), truncate_from: cut, append, hard };
+            assert_eq!(log.persist(&[batch]), Ok(Seq(1)));
+        }
+        assert_eq!(log.recovered().holes, []);
+        drop(log);
+        let found = open(&disk.crash(&mut LoseAll)).unwrap().recovered();
+        assert_eq!((found.holes, found.held), (vec![], None));
+        assert_eq!(found.last, if reset { LogId::new(1, 6) } else { LogId::new(2, 3) });
     }
 }
 
 #[test]
-fn a_flipped_bit_below_the_proved_position_is_damage_and_names_everything() {
+fn compaction_gives_up_a_damaged_segment_only_past_its_holes() {
+    let disk = MemDisk::new();
+    drop(long(&disk));
+    let (file, offset) = place(&disk, 20);
+    flip(&disk, &file, offset + 100);
+    let mut log = holes(&disk, &file, &[(20, true)]);
+    assert_eq!(log.repair(&[command(1, 20, 2000)]), Ok(vec![Index(20)]));
+    // The entries behind the filled hole still lie in the damaged segment.
+    let first = log.compact(Index(20)).unwrap();
+    assert!(first <= Index(20), "{first}");
+    let read = log.reader().read(Index(20), Index(22), 1 << 20).unwrap();
+    assert_eq!(read.as_slice()[0], command(1, 20, 2000));
+    assert!(disk.files().contains_key(&file));
+    let first = log.compact(Index(60)).unwrap();
+    assert!(first > Index(20) && !disk.files().contains_key(&file));
+    drop(log);
+    let found = open(&disk.crash(&mut LoseAll)).unwrap().recovered();
+    assert_eq!((found.first, found.last, found.holes), (first, LogId::new(1, 120), vec![]));
+}
+
+#[test]
+fn a_failed_sync_reopens_a_damaged_log_as_it_was() {
     let disk = three_batches();
     let (file, offset) = place(&disk, 3);
     flip(&disk, &file, offset + 40);
-    let (first, last, detail) = damaged(&disk);
-    assert_eq!((first, last), (Index(3), Index(6)));
-    assert!(detail.contains(&file) && detail.contains(&offset.to_string()), "{detail}");
-    assert!(detail.contains("join again as a new member"), "{detail}");
+    let mut log = open(&disk).unwrap();
+    disk.fail_next(Op::Sync, "log/");
+    assert!(log.persist(&[batch(2, 7, 8, 100)]).is_err());
+    let found = log.reopen().unwrap();
+    assert_eq!((found.last, found.held, found.holes.len()), (LogId::new(1, 6), None, 1));
+    assert_eq!(log.persist(&[batch(3, 7, 8, 100)]), Ok(Seq(3)));
+    disk.fail_next(Op::Sync, "log/");
+    assert!(log.repair(&[command(1, 3, 100)]).is_err());
+    assert_eq!(log.reopen().unwrap().holes.len(), 1, "what was not synced fills nothing");
+    assert_eq!(log.repair(&[command(1, 3, 100)]), Ok(vec![Index(3)]));
+}
+
+#[test]
+fn damage_that_comes_while_the_log_is_open_is_found_by_the_read_and_filled() {
+    let disk = three_batches();
+    let mut log = open(&disk).unwrap();
+    let (file, offset) = place(&disk, 3);
+    flip(&disk, &file, offset + 50);
+    let reader = log.reader();
+    assert_eq!(reader.read(Index(1), Index(6), 1 << 20).unwrap().len(), 2);
+    let bad = reader.read(Index(3), Index(6), 1 << 20);
+    assert!(matches!(bad, Err(LogFault::Damaged { first: Index(3), .. })), "{bad:?}");
+    let known = command(1, 3, 100).identity().unwrap();
+    assert_eq!(reader.holes(Index(3), Index(3))[0].known, Some(known));
+    assert_eq!(log.repair(&[command(1, 3, 100)]), Ok(vec![Index(3)]));
+    assert_eq!(reader.read(Index(1), Index(6), 1 << 20).unwrap().len(), 6);
 }
 
 #[test]
@@ -101,8 +285,9 @@ fn a_segment_that_became_shorter_is_damage_and_no_torn_tail() {
     let disk = three_batches();
     let (file, offset) = place(&disk, 3);
     disk.open(&file, Mode::Write).unwrap().set_len(offset).unwrap();
-    let (_, _, detail) = damaged(&disk);
-    assert!(detail.contains(&file) && detail.contains("became shorter"), "{detail}");
+    let why = held(&disk);
+    assert!(why.contains(&file) && why.contains("became shorter"), "{why}");
+    assert!(why.contains("join again as a new member"), "{why}");
 }
 
 #[test]
@@ -115,7 +300,7 @@ fn a_watermark_proves_the_newest_batch() {
     drop(log);
     let (file, offset) = place(&disk, 2);
     flip(&disk, &file, offset);
-    assert_eq!(damaged(&disk).0, Index(2));
+    holes(&disk, &file, &[(2, true)]);
 }
 
 #[test]
@@ -156,9 +341,14 @@ fn a_header_of_zeros_is_an_empty_segment_only_if_it_is_the_last_and_holds_nothin
 
     let (file, _) = place(&disk, 1);
     let handle = disk.open(&file, Mode::Write).unwrap();
+    // One copy of the header is enough.
     handle.write_at(0, &[0; 4096]).unwrap();
-    let (_, _, detail) = damaged(&disk);
-    assert!(detail.contains("header"), "{detail}");
+    assert!(!verify(&disk).unwrap().healthy());
+    let again = MemDisk::from_files(disk.files());
+    assert_eq!(open(&again).unwrap().recovered().last, LogId::new(1, 6));
+    handle.write_at(4096, &[0; 4096]).unwrap();
+    let why = held(&disk);
+    assert!(why.contains(&file), "{why}");
 }
 
 /// A log of many segments.
@@ -186,8 +376,53 @@ fn a_missing_segment_in_the_middle_is_a_hole_and_no_shorter_log() {
     let names = segments(&files);
     assert!(names.len() > 5, "{names:?}");
     files.remove(&names[2]);
-    let (_, _, detail) = damaged(&MemDisk::from_files(files));
-    assert!(detail.contains("missing"), "{detail}");
+    let disk = MemDisk::from_files(files);
+    let first = |name: &str| name[4..24].parse::<u64>().unwrap();
+    // The next segment begins with the side index of the last batch.
+    let (from, to) = (first(&names[2]), first(&names[3]));
+    let want: Vec<_> = (from..to).map(|at| (at, at + 1 == to)).collect();
+    assert!(verify(&disk).unwrap().segments.iter().any(|s| s.state == "missing"));
+    let found = holes(&disk, &names[2], &want).recovered();
+    assert_eq!((found.first, found.last), (Index(1), LogId::new(1, 120)));
+}
+
+#[test]
+fn a_segment_whose_headers_are_gone_is_read_by_what_its_successor_repeats() {
+    let disk = MemDisk::new();
+    drop(long(&disk));
+    let name = segments(&disk.files())[2].clone();
+    disk.open(&name, Mode::Write).unwrap().write_at(0, &[0; 8192]).unwrap();
+    assert!(!verify(&disk).unwrap().healthy());
+    holes(&disk, &name, &[]);
+}
+
+#[test]
+fn a_shorter_segment_inside_the_log_has_holes_where_its_bytes_were() {
+    let disk = MemDisk::new();
+    drop(long(&disk));
+    let name = segments(&disk.files())[2].clone();
+    let (first, next) = (name[4..24].parse::<u64>().unwrap(), segments(&disk.files())[3].clone());
+    let next = next[4..24].parse::<u64>().unwrap();
+    disk.open(&name, Mode::Write).unwrap().set_len(8192).unwrap();
+    let want: Vec<_> = (first..next).map(|at| (at, at + 1 == next)).collect();
+    let found = open(&disk).unwrap().recovered();
+    let named: Vec<_> = found.holes.iter().map(|h| h.index.0).collect();
+    assert_eq!(named, want.iter().map(|(at, _)| *at).collect::<Vec<_>>());
+    assert_eq!((found.last, found.held), (LogId::new(1, 120), None));
+}
+
+#[test]
+fn a_missing_newest_segment_is_no_log_that_was_never_continued() {
+    let disk = MemDisk::new();
+    drop(long(&disk));
+    let mut files = disk.files();
+    let newest = segments(&files).pop().unwrap();
+    files.remove(&newest);
+    let why = held(&MemDisk::from_files(files.clone()));
+    assert!(why.contains("missing") && why.contains("S13"), "{why}");
+    files.retain(|name, _| !segments(&disk.files()).contains(name));
+    let why = held(&MemDisk::from_files(files));
+    assert!(why.contains("missing"), "{why}");
 }
 
 #[test]
@@ -214,10 +449,14 @@ fn damage_in_an_older_segment_is_found_at_the_start() {
     drop(long(&disk));
     let (file, offset) = place(&disk, 20);
     flip(&disk, &file, offset + 100);
-    assert_eq!(damaged(&disk).0, Index(20));
     let report = verify(&disk).unwrap();
     assert!(!report.healthy());
     assert!(report.segments.iter().any(|s| s.file == file && s.state == "damaged"));
+    let hole = &report.holes[0];
+    let crc = format!("{:08x}", command(1, 20, 2000).identity().unwrap().crc);
+    assert_eq!((hole.index, hole.term, &hole.crc), (Index(20), Some(Term(1)), &crc));
+    let place = &report.damage[0];
+    assert_eq!((&place.file, place.offset, place.row), (&file, offset, "P5"));
     let bad = records(&disk).unwrap().map(Result::unwrap).filter(|r| !r.ok);
     assert!(bad.into_iter().any(|r| r.file == file && r.offset == offset));
 }
@@ -339,10 +578,11 @@ fn a_batch_of_the_usual_size_costs_one_sync() {
 fn a_newer_format_is_refused_untouched() {
     let disk = three_batches();
     let (file, _) = place(&disk, 1);
-    disk.open(&file, Mode::Write).unwrap().write_at(8, &[9]).unwrap();
+    let handle = disk.open(&file, Mode::Write).unwrap();
+    [8, 4096 + 8].iter().for_each(|at| handle.write_at(*at, &[9]).unwrap());
     let before = disk.files();
     let Err(LogFault::Refused(text)) = open(&disk).map(|_| ()) else { panic!("must be refused") };
-    assert!(text.contains("format 9") && text.contains("reads 1"), "{text}");
+    assert!(text.contains("format 9") && text.contains("reads 2"), "{text}");
     assert_eq!(disk.files(), before);
 }
 
@@ -433,4 +673,29 @@ fn reads_go_on_beside_the_writer_and_share_the_map() {
         }
     });
     assert_eq!(log.reader().read(Index(1), Index(200), usize::MAX).unwrap().len(), 200);
+}
+
+#[test]
+fn the_side_index_costs_no_sync_and_not_a_block() {
+    let cases = [(1, 128, 4096), (16, 128, 4096), (256, 128, 49_152), (256, 1024, 278_528)];
+    for (entries, len, before) in cases {
+        let disk = MemDisk::new();
+        let owner = Owner { member: OWNER, ..Owner::default() };
+        let options = LogOptions { segment_bytes: 4 << 20 };
+        let mut log = Log::open(disk.clone(), owner, options).unwrap();
+        for seq in 1..=2 {
+            let from = (seq - 1) * entries + 1;
+            let syncs = disk.counts().log.syncs;
+            let persist = batch(seq, from, from + entries - 1, len);
+            assert_eq!(log.persist(&[persist]), Ok(Seq(seq)));
+            assert_eq!(disk.counts().log.syncs, syncs + 1);
+        }
+        // The second batch carries the side index of the first.
+        let all: Vec<_> = records(&disk).unwrap().map(Result::unwrap).filter(|r| r.ok).collect();
+        let start = all.iter().rposition(|r| r.kind == "batch").unwrap();
+        assert_eq!(all[start + 1].kind, "index");
+        let bytes = all[start..].iter().map(|r| r.len).sum::<u64>().next_multiple_of(4096);
+        println!("{entries} x {len} B: {bytes} bytes written, {before} without side index");
+        assert_eq!(bytes, before, "{entries} of {len}");
+    }
 }

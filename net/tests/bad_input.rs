@@ -240,7 +240,7 @@ fn damage_log(data: &Path) {
 }
 
 #[test]
-fn a_damaged_log_is_reported_without_figures_that_it_does_not_prove() {
+fn a_damaged_log_is_reported_with_the_identity_of_what_is_missing() {
     let dir = tempfile::tempdir().expect("a directory");
     let dev = Dev::start(dir.path(), 1, &[]);
     for i in 0..20 {
@@ -254,11 +254,14 @@ fn a_damaged_log_is_reported_without_figures_that_it_does_not_prove() {
     assert_eq!(verify.status.code(), Some(1), "{}", stderr(&verify));
     let report: serde_json::Value = serde_json::from_slice(&verify.stdout).expect("JSON");
     assert_eq!(report["healthy"], false, "{report}");
-    for key in ["term", "last_index", "last_term", "durable"] {
-        assert!(report[key].is_null(), "{key} is not proved: {report}");
-    }
+    // The entry's identity survives in the side index, and what is proved is told.
+    assert_eq!(report["fault"], serde_json::Value::Null, "{report}");
+    assert_eq!(report["damage"][0]["row"], "P5", "{report}");
+    assert_eq!(report["damage"][0]["index"], report["holes"][0]["index"], "{report}");
+    assert_eq!(report["holes"].as_array().map(Vec::len), Some(1), "{report}");
+    assert!(report["last_index"].as_u64() > report["holes"][0]["index"].as_u64(), "{report}");
     let text = common::stdout(&holdfast(&["log", "verify", data]));
-    assert!(text.contains("nothing is proved") && text.contains("damaged"), "{text}");
+    assert!(text.contains("DAMAGED") && text.contains("given back by peers"), "{text}");
     let dump = holdfast(&["log", "dump", data]);
     assert_eq!(dump.status.code(), Some(1), "damage is a failed check: {}", stderr(&dump));
     assert!(common::stdout(&dump).lines().any(|line| line.starts_with('!')), "it is marked");

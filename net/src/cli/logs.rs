@@ -64,10 +64,32 @@ fn dump(dir: &Path, json: bool) -> Result<(), Failure> {
         print_line(&if json { record_json(&record).to_string() } else { record_text(&record) });
     }
     // A torn end is in order; whether anything is damaged shows only when all of it is judged.
-    match inspect::verify(&disk).map_err(|e| failed(dir, &e))?.fault {
-        Some(fault) => Err(Failure::check(fault)),
-        None => Ok(()),
-    }
+    let report = inspect::verify(&disk).map_err(|e| failed(dir, &e))?;
+    report.fault.clone().or_else(|| damage_text(&report)).map_or(Ok(()), |e| Err(Failure::check(e)))
+}
+
+/// One sentence on what is damaged, if anything is and the log opens all the same.
+fn damage_text(report: &Report) -> Option<String> {
+    let first = report.damage.first()?;
+    let holes = match report.holes.as_slice() {
+        [] => "no entry is missing".to_owned(),
+        [one] => format!("entry {} is missing until a peer gives it back", one.index),
+        [one, .., last] => format!(
+            "{} entries from {} to {} are missing until peers give them back",
+            report.holes.len(),
+            one.index,
+            last.index
+        ),
+    };
+    let more = report.damage.len() - 1;
+    Some(format!(
+        "damaged at {} offset {} (row {}): {}{}; {holes}",
+        first.file,
+        first.offset,
+        first.row,
+        first.detail,
+        if more > 0 { format!(", and {more} more places") } else { String::new() },
+    ))
 }
 
 fn record_json(record: &RecordInfo) -> Value {
@@ -96,7 +118,7 @@ fn verify(dir: &Path, json: bool) -> Result<(), Failure> {
     if report.healthy() {
         return Ok(());
     }
-    let fault = report.fault.clone();
+    let fault = report.fault.clone().or_else(|| damage_text(&report));
     let broken = report.snapshots.iter().find_map(|s| {
         s.fault.as_ref().map(|fault| format!("snapshot {} does not verify: {fault}", s.file))
     });
@@ -112,7 +134,7 @@ fn report_json(report: &Report) -> Value {
         .map(|s| {
             json!({
                 "file": s.file, "segment": s.segment, "first": s.first.0, "records": known(s.records.into()),
-                "entries": known(s.entries.into()), "end": known(s.end.into()), "state": s.state,
+                "entries": known(s.entries.into()), "end": known(s.end.into()), "state": s.state, "row": s.row,
             })
         })
         .collect();
@@ -126,6 +148,22 @@ fn report_json(report: &Report) -> Value {
             })
         })
         .collect();
+    let damage: Vec<_> = report
+        .damage
+        .iter()
+        .map(|d| {
+            json!({
+                "file": d.file, "offset": d.offset, "end": d.end, "row": d.row,
+                "term": d.entry.map(|id| id.term.0), "index": d.entry.map(|id| id.index.0),
+                "crc": d.crc, "detail": d.detail,
+            })
+        })
+        .collect();
+    let holes: Vec<_> = report
+        .holes
+        .iter()
+        .map(|h| json!({ "index": h.index.0, "term": h.term.map(|term| term.0), "crc": h.crc }))
+        .collect();
     json!({
         "format": report.format,
         "member": report.member.to_string(),
@@ -137,6 +175,8 @@ fn report_json(report: &Report) -> Value {
         "durable": known(json!({ "segment": report.durable.0, "offset": report.durable.1 })),
         "segments": segments,
         "snapshots": snapshots,
+        "damage": damage,
+        "holes": holes,
         "healthy": report.healthy(),
         "fault": report.fault,
     })
@@ -180,5 +220,25 @@ fn report_text(report: &Report) -> String {
             report.durable.1
         ),
     };
-    format!("member {}, cluster {}, {proved}\n\n{}", report.member, report.cluster, table(&rows))
+    let mut text = format!(
+        "member {}, cluster {}, {proved}\n\n{}",
+        report.member,
+        report.cluster,
+        table(&rows)
+    );
+    if !report.damage.is_empty() {
+        let mut rows =
+            vec![["DAMAGED", "OFFSET", "END", "ROW", "ENTRY", "CRC"].map(str::to_owned).to_vec()];
+        rows.extend(report.damage.iter().map(|d| {
+            let entry = d.entry.map_or_else(|| "-".to_owned(), |id| id.to_string());
+            let (from, to) = (d.offset.to_string(), d.end.to_string());
+            vec![d.file.clone(), from, to, d.row.to_owned(), entry, d.crc.clone()]
+        }));
+        text = format!("{text}\n\n{}", table(&rows));
+    }
+    if !report.holes.is_empty() {
+        let holes: Vec<String> = report.holes.iter().map(|h| h.index.to_string()).collect();
+        text = format!("{text}\n\nentries to be given back by peers: {}", holes.join(" "));
+    }
+    text
 }
