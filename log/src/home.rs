@@ -91,6 +91,7 @@ impl<D: Disk> Home<D> {
             identity.as_ref().map_or_else(Default::default, |i| (i.cluster, i.epoch));
         let owner = Owner { member, group: 0, cluster, epoch };
         let mut log = Log::open(disk.clone(), owner, options.log.clone())?;
+        refuse_damage(&log)?;
         let identity = match identity {
             Some(identity) => identity,
             None => first_identity(&disk, member, &options.name, &mut log)?,
@@ -231,6 +232,20 @@ fn member_in_log<D: Disk>(disk: &D) -> Result<Option<MemberId>, HomeError> {
             loaded.path
         ))),
     }
+}
+
+/// A member may go on over holes, or held, only once the core keeps rule 15; until then a directory
+/// whose log is damaged is not started. The damaged bytes are as they were.
+fn refuse_damage<D: Disk>(log: &Log<D>) -> Result<(), HomeError> {
+    let found = log.recovered();
+    if let Some(why) = found.held {
+        return Err(HomeError::Log(LogFault::Held { why }));
+    }
+    let (Some(first), Some(last)) = (found.holes.first(), found.holes.last()) else {
+        return Ok(());
+    };
+    let detail = format!("{} entries do not verify; {REMEDY}", found.holes.len());
+    Err(HomeError::Log(LogFault::Damaged { first: first.index, last: last.index, detail }))
 }
 
 /// R1: the member id lives in the log and dies with it; no other file brings it back.

@@ -173,3 +173,18 @@ fn a_newer_identity_or_log_is_refused_untouched_with_both_versions() {
         assert_eq!(disk.files(), before);
     }
 }
+
+#[test]
+fn a_directory_with_a_damaged_log_is_not_started() {
+    let disk = MemDisk::new();
+    open(&disk).unwrap().found(ClusterId(5), 6, three()).unwrap();
+    drop(open(&disk).unwrap());
+    let all = crate::inspect::records(&disk).unwrap().map(Result::unwrap);
+    let entry = all.filter(|r| r.kind == "entry").last().unwrap();
+    let file = disk.open(&entry.file, Mode::Write).unwrap();
+    let mut byte = [0];
+    file.read_at(entry.offset + 40, &mut byte).unwrap();
+    file.write_at(entry.offset + 40, &[byte[0] ^ 1]).unwrap();
+    let fault = open(&disk).err().expect("must be refused");
+    assert!(matches!(fault, HomeError::Log(LogFault::Damaged { .. })), "{fault}");
+}
