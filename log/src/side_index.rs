@@ -25,7 +25,7 @@ use crate::record::{
 };
 use crate::segment::Found;
 use bytes::Bytes;
-use holdfast_consensus::LogId;
+use holdfast_consensus::{Index, LogId};
 use std::collections::BTreeMap;
 
 /// Bytes of a part before its lines.
@@ -198,8 +198,10 @@ pub(crate) fn decode(body: &[u8], into: &mut Parts) -> Result<(), String> {
         let prev = LogId::new(u64_at(head, 16), u64_at(head, 24));
         let count = u32_at(head, 32);
         let mut lines = Rest(rest.take(u32_at(head, 36) as usize)?);
-        let mut part = Part { prev, end: offset + BATCH_RECORD as u64, lines: Vec::new() };
-        let mut next = LogId { index: prev.index.next(), ..prev };
+        let end =
+            offset.checked_add(BATCH_RECORD as u64).ok_or("a batch at an impossible place")?;
+        let mut part = Part { prev, end, lines: Vec::new() };
+        let mut next = follower(prev)?;
         for _ in 0..count {
             part.lines.push(lines.line(part.end, &mut next)?);
             let size = part.lines.last().map_or(0, |line| line.header.size());
@@ -211,6 +213,12 @@ pub(crate) fn decode(body: &[u8], into: &mut Parts) -> Result<(), String> {
         into.insert((segment, offset), part);
     }
     Ok(())
+}
+
+/// The identity of the entry behind this one, if it is of the same term.
+fn follower(id: LogId) -> Result<LogId, String> {
+    let index = id.index.0.checked_add(1).ok_or("an entry of impossible index")?;
+    Ok(LogId { index: Index(index), ..id })
 }
 
 /// What was not read yet.
@@ -241,7 +249,7 @@ impl<'a> Rest<'a> {
                 return Err("an entry of impossible length".into());
             }
             Kind::Entry | Kind::Repair => {
-                *next = LogId { index: id.index.next(), ..id };
+                *next = follower(id)?;
                 Content::Lost { crc: u32_at(self.take(4)?, 0) }
             }
             Kind::Seal => Content::Seal,

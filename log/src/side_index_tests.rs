@@ -114,3 +114,16 @@ fn a_side_index_that_is_cut_short_or_altered_never_panics() {
         decode(&bad, &mut Parts::new()).ok();
     }
 }
+
+/// Found by fuzzing: places and indexes at the end of 64 bits overflowed.
+#[test]
+fn numbers_at_the_end_of_their_range_are_refused() {
+    let mut pending = Pending::default();
+    pending.batch(Position::new(5, 8192), LogId::new(2, 7), &items());
+    let bytes = body(&mut pending);
+    for field in [8..16, 24..32] {
+        let mut bad = bytes.to_vec();
+        bad[field].fill(0xFF);
+        assert!(decode(&bad, &mut Parts::new()).is_err());
+    }
+}
