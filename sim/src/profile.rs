@@ -22,7 +22,7 @@ pub enum Profile {
     Default,
     /// No faults at all.
     Calm,
-    /// Five nodes that are written to steadily for more than a minute, with every fault on.
+    /// Five nodes that are written to steadily for about a minute, with every fault on.
     Load,
 }
 
