@@ -218,105 +218,103 @@ const UNLISTED: u8 = bit(Listed::Nothing as usize);
 const LATER: u8 = bit(Later::Hard as usize);
 const NO_LATER: u8 = bit(Later::None as usize);
 
-type PlaceRow = Row<Place, 5>;
-
-const fn place_row(
+const fn row<V: Copy, const N: usize>(
     name: &'static str,
-    covers: [u8; 5],
-    verdict: Place,
+    covers: [u8; N],
+    verdict: V,
     why: &'static str,
-) -> PlaceRow {
+) -> Row<V, N> {
     Row { name, covers, verdict, why }
 }
 
 /// The rows for places: reach, bytes, before, listed, later.
-pub(crate) const PLACES: &[PlaceRow] = &[
-    place_row(
+pub(crate) const PLACES: &[Row<Place, 5>] = &[
+    row(
         "P1",
         [BELOW, GOOD, VERIFIED | LOST, ANY, ANY],
         Place::Keep,
         "acknowledged and whole; what is lost before it does not touch it, since every record is salted with its own place",
     ),
-    place_row(
+    row(
         "P2",
         [BELOW, UNCHAINED, VERIFIED, ENTRY | CONTROL | HARD, ANY],
         Place::Keep,
         "the side index names this very record at this place",
     ),
-    place_row(
+    row(
         "P3",
         [BELOW, UNCHAINED, VERIFIED, UNLISTED, LATER],
         Place::LostUnknown,
         "two records verify and do not follow one another: something between them is missing",
     ),
-    place_row(
+    row(
         "P4",
         [BELOW, UNCHAINED, VERIFIED, UNLISTED, NO_LATER],
         Place::Held,
         "what is missing may have been the last hard state (R14)",
     ),
-    place_row(
+    row(
         "P5",
         [BELOW, UNREADABLE, VERIFIED | LOST, ENTRY, ANY],
         Place::LostEntry,
         "below D everything was acknowledged: damaged, never torn (R9); known to be an entry, so the hard state stays proved (R14)",
     ),
-    place_row(
+    row(
         "P6",
         [BELOW, UNREADABLE, VERIFIED | LOST, CONTROL, ANY],
         Place::Restored,
         "the side index repeats it in another sector",
     ),
-    place_row(
+    row(
         "P7",
         [BELOW, UNREADABLE, VERIFIED | LOST, HARD, LATER],
         Place::Replaced,
         "only the newest hard state counts, and a later one verifies (R14)",
     ),
-    place_row(
+    row(
         "P8",
         [BELOW, UNREADABLE, VERIFIED | LOST, HARD, NO_LATER],
         Place::Held,
         "the last hard state is damaged (R14)",
     ),
-    place_row(
+    row(
         "P9",
         [BELOW, UNREADABLE, VERIFIED | LOST, UNLISTED, LATER],
         Place::LostUnknown,
         "both the record and the side index are damaged; a later hard state verifies, the entries are known by range only (R15)",
     ),
-    place_row(
+    row(
         "P10",
         [BELOW, UNREADABLE, VERIFIED | LOST, UNLISTED, NO_LATER],
         Place::Held,
         "it may have been the last hard state or the last entry (R5, R14)",
     ),
-    place_row(
+    row(
         "P11",
         [ABOVE, GOOD, VERIFIED | LOST, ANY, ANY],
         Place::Keep,
         "the unbroken run above D: readable, counts once it is copied and synced (R12)",
     ),
-    place_row(
+    row(
         "P12",
         [ABOVE, UNCHAINED, VERIFIED, ANY, ANY],
         Place::Cut,
         "never acknowledged, and not the continuation of what is (R9)",
     ),
-    place_row(
+    row(
         "P13",
         [ABOVE, UNREADABLE, VERIFIED | LOST, ANY, ANY],
         Place::Cut,
         "never acknowledged: torn, whatever follows it (R9)",
     ),
-    place_row(
+    row(
         "P14",
         [ABOVE, ANY, CUT, ANY, ANY],
         Place::Behind,
         "what lies behind the cut is never judged (R12, R13)",
     ),
-    place_row("P15", [BELOW, ANY, CUT, ANY, ANY], Place::Impossible, "the cut is never below D"),
-    place_row(
+    row("P15", [BELOW, ANY, CUT, ANY, ANY], Place::Impossible, "the cut is never below D"),
+    row(
         "P16",
         [BELOW | ABOVE, UNCHAINED, LOST, ANY, ANY],
         Place::Impossible,
@@ -342,140 +340,129 @@ const SHORT: u8 = bit(Length::Short as usize);
 const COMPLETE: u8 = bit(Copying::Complete as usize);
 const PARTIAL: u8 = bit(Copying::Partial as usize);
 
-type SegmentRow = Row<Whole, 6>;
-
-const fn segment_row(
-    name: &'static str,
-    covers: [u8; 6],
-    verdict: Whole,
-    why: &'static str,
-) -> SegmentRow {
-    Row { name, covers, verdict, why }
-}
-
 /// The rows for segments: head, stand, written, named, length, copying.
-pub(crate) const SEGMENTS: &[SegmentRow] = &[
-    segment_row(
+pub(crate) const SEGMENTS: &[Row<Whole, 6>] = &[
+    row(
         "S1",
         [NEWER, ANY, ANY, ANY, ANY, ANY],
         Whole::Refuse,
         "an older build must not judge a newer format",
     ),
-    segment_row(
+    row(
         "S2",
         [BOTH, ANY, ANY, ANY, WHOLE, COMPLETE],
         Whole::Read,
         "every place is judged by the other table",
     ),
-    segment_row(
+    row(
         "S3",
         [ONE, ANY, ANY, ANY, WHOLE, COMPLETE],
         Whole::ReadHalf,
         "the header stands twice, in sectors of their own",
     ),
-    segment_row(
+    row(
         "S4",
         [BOTH | ONE, ANY, ANY, NAMED, WHOLE, PARTIAL],
         Whole::Read,
         "D lies behind the copy: it was complete once, what is bad in it is damage",
     ),
-    segment_row(
+    row(
         "S5",
         [BOTH | ONE, NEWEST, ANY, UNNAMED, WHOLE, PARTIAL],
         Whole::Void,
         "nothing was reported from it, and its source was never touched (R12)",
     ),
-    segment_row(
+    row(
         "S19",
         [BOTH | ONE, INSIDE, ANY, UNNAMED, WHOLE, PARTIAL],
         Whole::Held,
         "a later segment goes on behind it, so it was reported; what proved how much is gone",
     ),
-    segment_row(
+    row(
         "S6",
         [BOTH | ONE, INSIDE, ANY, ANY, SHORT, ANY],
         Whole::Read,
         "the bytes that are gone are places that do not verify",
     ),
-    segment_row(
+    row(
         "S7",
         [BOTH | ONE, NEWEST, ANY, ANY, SHORT, ANY],
         Whole::Held,
         "a file has its whole length before its header is written: it became shorter, and nothing tells what it held last",
     ),
-    segment_row(
+    row(
         "S8",
         [NO_HEADER, INSIDE, ANY, ANY, ANY, COMPLETE],
         Whole::ReadByName,
         "the successor's header repeats what is needed to read on",
     ),
-    segment_row(
+    row(
         "S9",
         [ZERO, NEWEST, NOTHING, UNNAMED, WHOLE, COMPLETE],
         Whole::Empty,
         "no record verifies under its id, nothing names it, it is the last (R16)",
     ),
-    segment_row(
+    row(
         "S20",
         [BAD, NEWEST, NOTHING, UNNAMED, WHOLE, COMPLETE],
         Whole::Held,
         "a segment gets its name when its header is durable: this one was damaged, and nothing tells what it held",
     ),
-    segment_row(
+    row(
         "S21",
         [NO_HEADER, NEWEST, NOTHING, UNNAMED, SHORT, COMPLETE],
         Whole::Held,
         "the file became shorter, header and all, and nothing tells what it held",
     ),
-    segment_row(
+    row(
         "S10",
         [NO_HEADER, NEWEST, SOMETHING, ANY, ANY, COMPLETE],
         Whole::Held,
         "records verify under its id but nothing says where they belong",
     ),
-    segment_row(
+    row(
         "S11",
         [NO_HEADER, NEWEST, NOTHING, NAMED, ANY, COMPLETE],
         Whole::Held,
         "something known durable lay in it (R5)",
     ),
-    segment_row(
+    row(
         "S12",
         [NO_FILE, INSIDE, NOTHING, ANY, WHOLE, COMPLETE],
         Whole::Lost,
         "segments are given up oldest first: with an older one there, this one was lost, not compacted",
     ),
-    segment_row(
+    row(
         "S13",
         [NO_FILE, NEWEST, NOTHING, NAMED, WHOLE, COMPLETE],
         Whole::Held,
         "something known durable lay in it (R5)",
     ),
-    segment_row(
+    row(
         "S14",
         [NO_FILE, NEWEST, NOTHING, UNNAMED, WHOLE, COMPLETE],
         Whole::Impossible,
         "nothing tells of such a segment",
     ),
-    segment_row(
+    row(
         "S15",
         [NO_HEADER, ANY, ANY, ANY, ANY, PARTIAL],
         Whole::Impossible,
         "only a header tells of a copy",
     ),
-    segment_row(
+    row(
         "S16",
         [NO_FILE, ANY, SOMETHING, ANY, ANY, ANY],
         Whole::Impossible,
         "nothing verifies where there is no file",
     ),
-    segment_row(
+    row(
         "S17",
         [NO_FILE, ANY, NOTHING, ANY, SHORT, ANY],
         Whole::Impossible,
         "only a header tells the length that a file had",
     ),
-    segment_row(
+    row(
         "S18",
         [NO_FILE, ANY, NOTHING, ANY, WHOLE, PARTIAL],
         Whole::Impossible,
