@@ -16,9 +16,8 @@ pub(super) fn orders(incarnation: u64) -> Place {
     Place { topic: "orders".to_owned(), incarnation, partition: 0 }
 }
 
-/// N1: deleted and created anew under one name, between the question and the act. The leader's
-/// answer about the name is right when it is given and wrong when it arrives.
-pub(super) fn recreated(stage: &mut Stage) -> Verdict {
+/// A topic is deleted, and n1 asks n2 about it; the answer takes its time.
+fn deleted_while_asking(stage: &mut Stage) -> Verdict {
     stage.open()?;
     stage.lead(L)?;
     let first = stage.create(L, "orders", &[R])?;
@@ -27,7 +26,13 @@ pub(super) fn recreated(stage: &mut Stage) -> Verdict {
     stage.world.slow_notes(L, R, SECOND);
     stage.delete(L, "orders")?;
     stage.tell(format!("orders ({first}) is deleted; what n2 answers to n1 takes a second"));
-    stage.question_is_out(R)?;
+    stage.question_is_out(R)
+}
+
+/// N1: deleted and created anew under one name, between the question and the act. The leader's
+/// answer about the name is right when it is given and wrong when it arrives.
+pub(super) fn recreated(stage: &mut Stage) -> Verdict {
+    deleted_while_asking(stage)?;
     let second = stage.create(L, "orders", &[R])?;
     stage.until_current(R)?;
     stage.produce_all(R, "orders", 20)?;
@@ -173,15 +178,7 @@ pub(super) fn flip_back(stage: &mut Stage) -> Verdict {
 /// N2: as [`recreated`], and the leader that answered is deposed meanwhile: its successor commits
 /// what makes the answer wrong.
 pub(super) fn deposed_leader(stage: &mut Stage) -> Verdict {
-    stage.open()?;
-    stage.lead(L)?;
-    let first = stage.create(L, "orders", &[R])?;
-    stage.until_current(R)?;
-    stage.produce_all(R, "orders", 3)?;
-    stage.world.slow_notes(L, R, SECOND);
-    stage.delete(L, "orders")?;
-    stage.tell(format!("orders ({first}) is deleted; what n2 answers to n1 takes a second"));
-    stage.question_is_out(R)?;
+    deleted_while_asking(stage)?;
     stage.lead(M)?;
     let second = stage.create(M, "orders", &[R])?;
     stage.until_current(R)?;
