@@ -8,18 +8,13 @@ use holdfast_consensus::fault::Refusal;
 use holdfast_consensus::job::Call;
 use holdfast_consensus::message::{CONFIRM_QUESTION_MAX, Confirmation, Message, Outcome};
 use holdfast_consensus::types::{Index, MemberId, Term, Ticket};
-use world::{MS, SECOND, World, config};
+use world::{MS, SECOND, World, config, pass};
 
 fn cluster(size: u64) -> World {
     let mut world = World::new(23, size, config(MemberId(1)));
     world.run_until(2 * SECOND);
     assert!(world.leader().is_some(), "a leader is elected");
     world
-}
-
-fn pass(world: &mut World, time: u64) {
-    let until = world.now + time;
-    world.run_until(until);
 }
 
 fn write(world: &mut World, node: usize, value: u64) {

@@ -5,12 +5,7 @@ mod world;
 use holdfast_consensus::fault::StopReason;
 use holdfast_consensus::replica::Replica;
 use holdfast_consensus::types::{Index, MemberId};
-use world::{MS, SECOND, World, config};
-
-fn pass(world: &mut World, time: u64) {
-    let until = world.now + time;
-    world.run_until(until);
-}
+use world::{SECOND, World, config, pass, write};
 
 fn cluster(seed: u64, size: u64, kept: u64) -> World {
     let mut config = config(MemberId(1));
@@ -19,15 +14,6 @@ fn cluster(seed: u64, size: u64, kept: u64) -> World {
     world.run_until(2 * SECOND);
     assert!(world.leader().is_some(), "a leader is elected");
     world
-}
-
-fn write(world: &mut World, node: usize, count: u64) {
-    let first = 1_000_000 + world.now;
-    for value in first..first + count {
-        world.ask(node, Some(value), 5 * SECOND);
-        pass(world, 5 * MS);
-    }
-    pass(world, SECOND);
 }
 
 fn stop_all(world: &mut World) {

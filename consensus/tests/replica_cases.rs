@@ -10,28 +10,13 @@ use holdfast_consensus::message::Outcome;
 use holdfast_consensus::replica::{Replica, ReplicaConfig};
 use holdfast_consensus::traits::{LogStore, SnapshotSink, SnapshotSource, SnapshotStore};
 use holdfast_consensus::types::{ClusterId, Index, LogId, MemberId};
-use world::{MS, SECOND, World, config};
+use world::{MS, SECOND, World, config, pass, write};
 
 fn cluster(size: u64) -> World {
     let mut world = World::new(11, size, config(MemberId(1)));
     world.run_until(2 * SECOND);
     assert!(world.leader().is_some(), "a leader is elected");
     world
-}
-
-fn pass(world: &mut World, time: u64) {
-    let until = world.now + time;
-    world.run_until(until);
-}
-
-/// Writes `count` values through a node, one after the other.
-fn write(world: &mut World, node: usize, count: u64) {
-    let first = 1_000_000 + world.now;
-    for value in first..first + count {
-        world.ask(node, Some(value), 5 * SECOND);
-        pass(world, 5 * MS);
-    }
-    pass(world, SECOND);
 }
 
 fn other_than(node: usize) -> usize {

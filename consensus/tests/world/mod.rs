@@ -561,3 +561,19 @@ fn carry_out(
         Job::Side(lane, job) => Done::Side(lane, job.run()),
     }
 }
+
+/// Lets time pass.
+pub(crate) fn pass(world: &mut World, time: u64) {
+    let until = world.now + time;
+    world.run_until(until);
+}
+
+/// Writes `count` values through a node, one after the other.
+pub(crate) fn write(world: &mut World, node: usize, count: u64) {
+    let first = 1_000_000 + world.now;
+    for value in first..first + count {
+        world.ask(node, Some(value), 5 * SECOND);
+        pass(world, 5 * MS);
+    }
+    pass(world, SECOND);
+}
