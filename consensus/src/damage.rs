@@ -97,14 +97,19 @@ pub fn hole_at(holes: &[Hole], index: Index) -> Option<&Hole> {
     holes.binary_search_by_key(&index, |hole| hole.index).ok().and_then(|at| holes.get(at))
 }
 
-/// True if an entry of `id`'s term may stand at its index between the nearest neighbours whose
-/// terms are known: terms never fall along a log.
-pub(crate) fn allows(
+/// True if an entry of `id`'s term may stand at its index, between the nearest neighbours whose
+/// terms `term_at` knows (the base's is always known): terms never fall along a log. The term of
+/// the last entry is known even where nothing else of it is, so nothing else fits there (R15).
+#[must_use]
+pub fn allows(
     id: LogId,
     base: Index,
     last: LogId,
     term_at: impl Fn(Index) -> Option<Term>,
 ) -> bool {
+    if id.index >= last.index {
+        return id == last;
+    }
     let mut below = id.index;
     let low = loop {
         if below <= base {

@@ -4,7 +4,7 @@
 use crate::record::Resume;
 use crate::segment::SegmentHeader;
 use crate::state::{EntryAt, State};
-use holdfast_consensus::damage::{Hole, Identity};
+use holdfast_consensus::damage::{Hole, Identity, allows};
 use holdfast_consensus::{Index, LogId, Membership, Term};
 
 /// Most entries that one place of unknown identity may stand for: more is no damage but nonsense.
@@ -80,15 +80,8 @@ impl State {
     /// True if a hole of unknown identity may be this entry, as far as its neighbours tell.
     pub(crate) fn may_be(&self, id: LogId) -> bool {
         let known = |index: &Index| self.holes.get(index) != Some(&false);
-        let (base, last) = (self.base.index.0, self.last.index.0);
-        let before = (base..id.index.0).rev().map(Index).find(|i| known(i));
-        let after = (id.index.0 + 1..=last).map(Index).find(|i| known(i));
-        let low = before.and_then(|i| self.id_at(i)).unwrap_or(self.base).term;
-        let high = after.and_then(|i| self.id_at(i)).unwrap_or(self.last).term;
-        // The term of the last entry is known even if nothing else of it is.
-        let high = if id.index == self.last.index { self.last.term } else { high };
-        let low = if id.index == self.last.index { self.last.term } else { low };
-        low <= id.term && id.term <= high
+        let term_at = |index| Some(index).filter(known).and_then(|i| self.id_at(i)).map(|i| i.term);
+        allows(id, self.base.index, self.last, term_at)
     }
 
     /// Why an entry does not belong into a hole, if it does not.
