@@ -6,7 +6,8 @@ use crate::faults::Faults;
 use crate::hash::TraceHash;
 use crate::marks;
 use crate::profile::Profile;
-use crate::tape::Tape;
+use crate::scenario;
+use crate::tape::{Play, Tape};
 use crate::trace::{Recording, Trace};
 use crate::world::{Io, Summary, World};
 use holdfast_consensus::Micros;
@@ -34,6 +35,8 @@ pub struct Run {
     pub trace: Recording,
     /// The decisions of the run, if they were wanted.
     pub tape: Tape,
+    /// What a scenario told, line by line; empty in a campaign.
+    pub story: Vec<String>,
 }
 
 /// Many runs.
@@ -105,6 +108,28 @@ pub enum Source {
     Seed(u64, Profile),
     /// A tape.
     Tape(Tape),
+    /// A seed of a scenario.
+    Play(u64, Play),
+}
+
+impl Source {
+    /// The scenario, if it is of one.
+    #[must_use]
+    pub const fn play(&self) -> Option<Play> {
+        match self {
+            Self::Seed(..) => None,
+            Self::Tape(tape) => tape.play,
+            Self::Play(_, play) => Some(*play),
+        }
+    }
+
+    /// The seed; zero for a tape.
+    const fn seed(&self) -> u64 {
+        match self {
+            Self::Seed(seed, _) | Self::Play(seed, _) => *seed,
+            Self::Tape(_) => 0,
+        }
+    }
 }
 
 /// How a run is watched.
@@ -114,9 +139,10 @@ pub struct Watch {
     pub trace: bool,
     /// Keep a tape.
     pub tape: bool,
-    /// Give the run up at this virtual time, as if every property had held.
+    /// Give the run up at this virtual time, as if every property had held. A scenario always runs
+    /// to its end.
     pub until: Option<Micros>,
-    /// A further property, looked at after every event.
+    /// A further property, looked at after every event of a campaign's world.
     pub check: Option<Check>,
     /// A stream to be disturbed ([`Choices::disturb`]).
     pub disturb: Option<Stream>,
@@ -138,12 +164,16 @@ pub fn run_source(source: &Source, watch: Watch) -> Run {
     let (mut choices, profile) = match source {
         Source::Seed(seed, profile) => (Choices::new(*seed), *profile),
         Source::Tape(tape) => (Choices::replay(tape.index()), tape.profile),
+        Source::Play(seed, _) => (Choices::new(*seed), Profile::Default),
     };
     if let Some(stream) = watch.disturb {
         choices.disturb(stream);
     }
     if watch.tape {
         choices.record();
+    }
+    if let Some(play) = source.play() {
+        return run_play(play, source.seed(), choices, watch);
     }
     let mut world = World::of(choices, profile, trace);
     let limit = watch.until.unwrap_or(Micros::MAX);
@@ -153,13 +183,17 @@ pub fn run_source(source: &Source, watch: Watch) -> Run {
     let summary = world.summary();
     let tape = Tape { decisions: world.choices().take_tape(), ..Tape::calm(profile) };
     discard(world);
-    Run {
-        seed: if let Source::Seed(seed, _) = source { *seed } else { 0 },
-        summary,
-        violation,
-        trace,
-        tape,
-    }
+    Run { seed: source.seed(), summary, violation, trace, tape, story: Vec::new() }
+}
+
+/// A scenario as a run: what it loses is a violation as well.
+fn run_play(play: Play, seed: u64, choices: Choices, watch: Watch) -> Run {
+    let report = scenario::run_by(play.scenario(), play.guard, choices, watch.trace);
+    let violation = report.broken();
+    let mut trace = report.trace;
+    trace.conclude(violation.as_ref());
+    let tape = Tape { play: Some(play), decisions: report.tape, ..Tape::calm(Profile::Default) };
+    Run { seed, summary: report.summary, violation, trace, tape, story: report.story }
 }
 
 /// Runs a range of seeds on `jobs` threads. `progress` is called after each, with how many are

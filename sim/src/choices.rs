@@ -72,6 +72,8 @@ streams! {
     Heal = "heal",
     /// A majority that is healed first, and how a node of the rest is broken.
     Majority = "majority",
+    /// A move of a scenario's program, counted for each kind of move.
+    Act = "act",
 }
 
 impl Stream {
@@ -367,6 +369,11 @@ impl Choices {
     /// What the run itself found out, unless the tape says otherwise. Calm: false.
     pub fn observe(&mut self, name: impl Into<Name>, found: bool) -> bool {
         self.number(name.into(), 0, (0, 1), |_| u64::from(found)) > 0
+    }
+
+    /// How much the program of a scenario asks for, unless the tape says less. Calm: nothing.
+    pub fn asked(&mut self, name: impl Into<Name>, amount: u64) -> u64 {
+        self.number(name.into(), 0, (0, amount), |_| amount)
     }
 
     /// One of these values, each as likely as it is frequent. Calm: the first. A tape may hold any

@@ -1,11 +1,10 @@
 //! `replay`: one seed or tape again.
 
-use super::source::source;
+use super::source::{Origin, source};
 use super::trace::write_trace;
-use super::{FAILED, parse_profile, seconds};
+use super::{FAILED, seconds};
 use clap::Args;
-use holdfast_sim::campaign::{Source, Watch, run_source};
-use holdfast_sim::profile::Profile;
+use holdfast_sim::campaign::{Watch, run_source};
 use std::process::ExitCode;
 
 /// Run one seed or tape again.
@@ -13,9 +12,8 @@ use std::process::ExitCode;
 pub(crate) struct Replay {
     /// A seed, or the file of a tape.
     source: String,
-    /// What the world of a seed is made of.
-    #[arg(long, default_value = "default", value_parser = parse_profile)]
-    profile: Profile,
+    #[command(flatten)]
+    origin: Origin,
     /// Write the run to this file: as a page that draws it if the name ends in .html, as a still
     /// picture of what is most telling if it ends in .svg, else as one aligned line for each
     /// transition (`-` for standard output).
@@ -25,20 +23,19 @@ pub(crate) struct Replay {
 
 impl Replay {
     pub(crate) fn execute(self) -> ExitCode {
-        let Self { source: named, profile, trace } = self;
-        let source = match source(&named, profile) {
+        let Self { source: named, origin, trace } = self;
+        let source = match source(&named, &origin) {
             Ok(source) => source,
             Err(code) => return code,
         };
-        let profile = match &source {
-            Source::Seed(_, profile) => *profile,
-            Source::Tape(tape) => tape.profile,
-        };
         let run = run_source(&source, Watch { trace: trace.is_some(), ..Watch::default() });
         if let Some(path) = trace
-            && let Err(code) = write_trace(&path, &named, &run, profile)
+            && let Err(code) = write_trace(&path, &named, &run, &source)
         {
             return code;
+        }
+        for line in &run.story {
+            println!("{line}");
         }
         println!(
             "{named}: {} events, {} acknowledged, {:.3} virtual seconds, hash {:016x}",

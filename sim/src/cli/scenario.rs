@@ -1,6 +1,7 @@
 //! `scenario`: the named programs.
 
 use super::run::Progress;
+use super::source::parse_mode;
 use super::trace::write_recording;
 use super::{FAILED, parse_seeds, print, seconds};
 use clap::{Args, Subcommand};
@@ -59,10 +60,6 @@ struct Run {
     /// Print one JSON object to standard output.
     #[arg(long)]
     json: bool,
-}
-
-fn parse_mode(name: &str) -> Result<Mode, String> {
-    Mode::named(name).ok_or_else(|| format!("the guard is {}", Mode::NAMES.join(", ")))
 }
 
 impl ScenarioCommand {

@@ -1,11 +1,10 @@
 //! `shrink`: the smallest run that still fails.
 
-use super::source::source;
-use super::{FAILED, parse_profile, write_file};
+use super::source::{Origin, source};
+use super::{FAILED, write_file};
 use clap::Args;
 use holdfast_sim::campaign::Source;
 use holdfast_sim::check::Violation;
-use holdfast_sim::profile::Profile;
 use holdfast_sim::shrink::{Shrunk, Size, Task, shrink};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -15,9 +14,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Shrink {
     /// A seed, or the file of a tape.
     source: String,
-    /// What the world of a seed is made of.
-    #[arg(long, default_value = "default", value_parser = parse_profile)]
-    profile: Profile,
+    #[command(flatten)]
+    origin: Origin,
     /// Write the tape to this file (`-` for standard output).
     #[arg(long, default_value = "-")]
     out: String,
@@ -34,7 +32,7 @@ pub(crate) struct Shrink {
 
 impl Shrink {
     pub(crate) fn execute(self) -> ExitCode {
-        let source = match source(&self.source, self.profile) {
+        let source = match source(&self.source, &self.origin) {
             Ok(source) => source,
             Err(code) => return code,
         };
@@ -105,6 +103,9 @@ pub(crate) fn rendered(shrunk: &Shrunk, source: &Source) -> String {
     match source {
         Source::Seed(seed, profile) => {
             tape.header.push(format!("found by seed {seed} of profile {}", profile.name()));
+        }
+        Source::Play(seed, play) => {
+            tape.header.push(format!("found by seed {seed} of scenario {}", play.scenario().name));
         }
         Source::Tape(from) => tape.header.extend(from.header.iter().skip(2).cloned()),
     }

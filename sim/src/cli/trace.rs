@@ -1,8 +1,7 @@
 //! `--trace FILE`: a run as text, as a page or as a still picture, by the ending of the file's name.
 
 use super::{flag, seconds, write_file};
-use holdfast_sim::campaign::Run;
-use holdfast_sim::profile::Profile;
+use holdfast_sim::campaign::{Run, Source};
 use holdfast_sim::trace::{Recording, html, svg, text};
 use std::process::ExitCode;
 
@@ -14,10 +13,10 @@ pub(crate) fn write_trace(
     path: &str,
     named: &str,
     run: &Run,
-    profile: Profile,
+    source: &Source,
 ) -> Result<(), ExitCode> {
     let mut recording = run.trace.clone();
-    describe(&mut recording, named, run, profile);
+    describe(&mut recording, named, run, source);
     write_recording(path, &recording)
 }
 
@@ -35,14 +34,26 @@ pub(crate) fn write_recording(path: &str, recording: &Recording) -> Result<(), E
 }
 
 /// What a reader wants to know of the run.
-fn describe(recording: &mut Recording, named: &str, run: &Run, profile: Profile) {
+fn describe(recording: &mut Recording, named: &str, run: &Run, source: &Source) {
     let summary = &run.summary;
-    let is_seed = named.parse::<u64>().is_ok();
-    recording.title = format!("{} {named}", if is_seed { "seed" } else { "tape" });
     // A tape names its profile itself.
-    let flag = if is_seed { flag(profile) } else { "" };
+    let (kind, flags) = match source {
+        Source::Seed(_, profile) => ("seed", flag(*profile).to_owned()),
+        Source::Tape(_) => ("tape", String::new()),
+        Source::Play(_, play) => {
+            let (name, guard) = (play.scenario().name, play.guard.name());
+            ("seed", format!(" --scenario {name} --guard {guard}"))
+        }
+    };
+    recording.title = match source.play() {
+        Some(play) => {
+            let (name, guard) = (play.scenario().name, play.guard.name());
+            format!("{name} with the guard {guard}, {kind} {named}")
+        }
+        None => format!("{kind} {named}"),
+    };
     let facts = [
-        ("again", format!("holdfast-sim replay {named}{flag}")),
+        ("again", format!("holdfast-sim replay {named}{flags}")),
         ("virtual seconds", format!("{:.3}", seconds(summary.virtual_micros))),
         ("events", summary.events.to_string()),
         ("acknowledged", summary.acked.to_string()),

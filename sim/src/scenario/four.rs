@@ -16,6 +16,14 @@ const L: usize = 1;
 /// The third.
 const M: usize = 2;
 
+/// So many records are.
+fn are(records: u64) -> String {
+    match records {
+        1 => "1 record is".to_owned(),
+        some => format!("{some} records are"),
+    }
+}
+
 /// Everybody runs and R owns what it is to own.
 fn opening(stage: &mut Stage) -> Verdict {
     stage.open()?;
@@ -67,8 +75,8 @@ pub(super) fn orphan_sweep(stage: &mut Stage) -> Verdict {
     let incarnation = stage.create(L, "orders", &[R])?;
     stage.until_current(R)?;
     stage.tell(format!("orders is created at {incarnation}, n1 owns its partition"));
-    stage.produce_all(R, "orders", 20)?;
-    stage.tell("20 records are acknowledged by n1, the only node that holds them");
+    let records = stage.produce_all(R, "orders", 20)?;
+    stage.tell(format!("{} acknowledged by n1, the only node that holds them", are(records)));
     stage.power_cut(R);
     meanwhile(stage)?;
     comes_back(stage)?;
@@ -91,8 +99,11 @@ pub(super) fn stale_cursor(stage: &mut Stage) -> Verdict {
     ));
     let attached = stage.world.now();
     stage.until("the cursor runs", SECOND, |world| world.has_cursor(R, "retry", live))?;
-    stage.produce_all(R, "orders", 60)?;
-    stage.tell("60 records are acknowledged; the child gets them after their delay");
+    let records = stage.produce_all(R, "orders", 60)?;
+    stage.tell(format!(
+        "{} acknowledged; the child is owed what comes in, after a delay",
+        are(records)
+    ));
     if stage.world.now() > attached + 900 * MILLI {
         return Err(off_plot("the power must be cut before the watermark is durable"));
     }
@@ -109,10 +120,10 @@ pub(super) fn discarded_records(stage: &mut Stage) -> Verdict {
     stage.world.cut(R, L);
     stage.create(L, "orders", &[L])?;
     stage.until_current(R)?;
-    stage.produce_all(R, "orders", 20)?;
-    stage.tell(
-        "n1 cannot reach the owner, n2: it accepts 20 records into its own log and answers 202",
-    );
+    let records = stage.produce_all(R, "orders", 20)?;
+    stage.tell(format!(
+        "{} answered 202 by n1, which is not the owner, n2, and keeps them in its own log until it gets them there", are(records)
+    ));
     stage.power_cut(R);
     meanwhile(stage)?;
     comes_back(stage)?;
@@ -137,8 +148,11 @@ pub(super) fn fresh_leader(stage: &mut Stage) -> Verdict {
         "retry is detached ({dead}) and attached again ({live}) with a delay of 20 s"
     ));
     stage.until("the cursor runs", SECOND, |world| world.has_cursor(R, "retry", live))?;
-    stage.produce_all(R, "orders", 60)?;
-    stage.tell("60 records are acknowledged; the child gets them after their delay");
+    let records = stage.produce_all(R, "orders", 60)?;
+    stage.tell(format!(
+        "{} acknowledged; the child is owed what comes in, after a delay",
+        are(records)
+    ));
     stage.power_cut(R);
     stage.power_cut(L);
     stage.world.rejoin(M);

@@ -19,6 +19,8 @@ use crate::broker::Mode;
 use crate::broker::ledger::Lost;
 use crate::campaign;
 use crate::check::{Verdict, Violation};
+use crate::choices::Choices;
+use crate::tape::Decision;
 use crate::trace::Recording;
 use crate::world::Summary;
 use stage::Stage;
@@ -245,7 +247,7 @@ pub fn named(name: &str) -> Option<&'static Scenario> {
 /// How a scenario ended.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Its seed.
+    /// Its seed; zero if it came from a tape.
     pub seed: u64,
     /// The story, line by line.
     pub story: Vec<String>,
@@ -259,6 +261,8 @@ pub struct Report {
     pub summary: Summary,
     /// The trace, if it was wanted.
     pub trace: Recording,
+    /// The moves of the program and the decisions of chance, if they were kept.
+    pub tape: Vec<Decision>,
 }
 
 impl Report {
@@ -297,7 +301,13 @@ impl Report {
 /// Runs a scenario. A panic is a violation of the property `panic`.
 #[must_use]
 pub fn run(scenario: &Scenario, mode: Mode, seed: u64, traced: bool) -> Report {
-    let mut stage = Stage::new(mode, seed, traced);
+    Report { seed, ..run_by(scenario, mode, Choices::new(seed), traced) }
+}
+
+/// Runs a scenario with these choices, as [`run`] does.
+#[must_use]
+pub fn run_by(scenario: &Scenario, mode: Mode, choices: Choices, traced: bool) -> Report {
+    let mut stage = Stage::new(mode, choices, traced);
     let violation = campaign::judge(|| (scenario.program)(&mut stage));
-    stage.end(seed, violation)
+    stage.end(violation)
 }

@@ -6,6 +6,7 @@ use crate::broker::ledger::{Lost, Place};
 use crate::broker::{Mode, layout, meta, volume_of};
 use crate::campaign;
 use crate::check::{Verdict, Violation};
+use crate::choices::{Actor, Choices};
 use crate::profile::Setup;
 use crate::trace::Trace;
 use crate::world::World;
@@ -38,7 +39,8 @@ pub struct Stage {
     pub world: Script,
     /// How the brokers make sure.
     pub mode: Mode,
-    seed: u64,
+    /// As they were before the first draw.
+    choices: Choices,
     traced: bool,
     lost: Option<Vec<Lost>>,
 }
@@ -52,27 +54,27 @@ pub fn off_plot(why: impl Into<String>) -> Violation {
 impl Stage {
     /// Three nodes with brokers, not started yet.
     #[must_use]
-    pub fn new(mode: Mode, seed: u64, traced: bool) -> Self {
-        Self::of(&["n1", "n2", "n3"], mode, seed, traced)
+    pub fn new(mode: Mode, choices: Choices, traced: bool) -> Self {
+        Self::of(&["n1", "n2", "n3"], mode, choices, traced)
     }
 
     /// Nodes of these names.
     #[must_use]
-    pub fn of(names: &[&str], mode: Mode, seed: u64, traced: bool) -> Self {
+    pub fn of(names: &[&str], mode: Mode, choices: Choices, traced: bool) -> Self {
         let trace = if traced { Trace::on() } else { Trace::default() };
         let setup = Setup {
             checkpoint_after: 100 * MILLI,
             segment_bytes: 64 << 10,
             ..Setup::quiet(names.len())
         };
-        let mut world = World::scripted(seed, names, setup, trace);
+        let mut world = World::scripted_by(choices.clone(), names, setup, trace);
         world.add_brokers(mode);
-        Self { world, mode, seed, traced, lost: None }
+        Self { world, mode, choices, traced, lost: None }
     }
 
     /// Begins anew with nodes of these names.
     pub fn replace_nodes(&mut self, names: &[&str]) {
-        *self = Self::of(names, self.mode, self.seed, self.traced);
+        *self = Self::of(names, self.mode, self.choices.clone(), self.traced);
     }
 
     /// A line of the story.
@@ -123,6 +125,9 @@ impl Stage {
         name: &str,
         owners: &[usize],
     ) -> Result<u64, Violation> {
+        if !self.world.acts(Actor::Node(through), "create") {
+            return Ok(0);
+        }
         let partitions = u32::try_from(owners.len()).unwrap_or(u32::MAX);
         let create = Command::CreateTopic(CreateTopic {
             name: name.to_owned(),
@@ -206,6 +211,9 @@ impl Stage {
         parent: &str,
         delay: Micros,
     ) -> Result<u64, Violation> {
+        if !self.world.acts(Actor::Node(through), "attach") {
+            return Ok(0);
+        }
         let attach = self.attachment(through, child, parent, delay);
         let attach = attach.ok_or_else(|| off_plot("there is nothing to attach"))?;
         match self.commit(through, &attach)? {
@@ -219,6 +227,9 @@ impl Stage {
     /// # Errors
     /// As [`Stage::commit`].
     pub fn detach(&mut self, through: usize, child: &str) -> Verdict {
+        if !self.world.acts(Actor::Node(through), "detach") {
+            return Ok(());
+        }
         let detach =
             Command::DetachChild(DetachChild { child: child.to_owned(), incarnation: None });
         match self.commit(through, &detach)? {
@@ -232,6 +243,9 @@ impl Stage {
     /// # Errors
     /// As [`Stage::commit`].
     pub fn delete(&mut self, through: usize, name: &str) -> Verdict {
+        if !self.world.acts(Actor::Node(through), "delete") {
+            return Ok(());
+        }
         let delete = Command::DeleteTopic(DeleteTopic { name: name.to_owned(), incarnation: None });
         match self.commit(through, &delete)? {
             Answer::TopicDeleted { .. } => Ok(()),
@@ -245,6 +259,15 @@ impl Stage {
     /// # Errors
     /// The property that did not hold.
     pub fn produce(&mut self, node: usize, topic: &str, records: u64) -> Result<u64, Violation> {
+        let records = self.records(node, records);
+        self.hand_over(node, topic, records)
+    }
+
+    fn records(&mut self, node: usize, all: u64) -> u64 {
+        self.world.amount(Actor::Node(node), "produce", "records", all)
+    }
+
+    fn hand_over(&mut self, node: usize, topic: &str, records: u64) -> Result<u64, Violation> {
         let mut acknowledged = 0;
         for _ in 0..records {
             if self.world.produce_through(node, topic, 0)?.is_some() {
@@ -258,9 +281,15 @@ impl Stage {
     ///
     /// # Errors
     /// As [`Stage::produce`], or that one was not.
-    pub fn produce_all(&mut self, node: usize, topic: &str, records: u64) -> Verdict {
-        match self.produce(node, topic, records)? {
-            all if all == records => Ok(()),
+    pub fn produce_all(
+        &mut self,
+        node: usize,
+        topic: &str,
+        records: u64,
+    ) -> Result<u64, Violation> {
+        let records = self.records(node, records);
+        match self.hand_over(node, topic, records)? {
+            all if all == records => Ok(all),
             some => Err(off_plot(format!("{some} of {records} records were acknowledged"))),
         }
     }
@@ -311,6 +340,9 @@ impl Stage {
     /// # Errors
     /// The property that did not hold, or that it does not lead in the end.
     pub fn lead(&mut self, node: usize) -> Verdict {
+        if !self.world.acts(Actor::Node(node), "lead") {
+            return Ok(());
+        }
         for _ in 0..20 {
             match self.world.leader() {
                 Some(leader) if leader == node => {
@@ -407,8 +439,11 @@ impl Stage {
 
     /// Puts the node's process an end to by a power cut that takes everything unsynced with it.
     pub fn power_cut(&mut self, node: usize) {
-        self.tell_of(node, "loses its power");
+        let was_running = self.world.is_running(node);
         self.world.crash_losing_all(node);
+        if was_running && !self.world.is_running(node) {
+            self.tell_of(node, "loses its power");
+        }
     }
 
     /// Starts a node, and cuts what it says off from the leader and the others as soon as it is
@@ -433,14 +468,17 @@ impl Stage {
     }
 
     /// Everything heals; brokers go on for a while; then the ledger is asked, over the disk images,
-    /// once as they are and once more after every node lost its power and came back.
+    /// once as they are and once more after every node lost its power and came back. Nothing of this
+    /// is a move of the program: a tape cannot shorten the wait, behind which what is not there
+    /// counts as lost.
     ///
     /// # Errors
     /// The property that did not hold.
     pub fn finish(&mut self, wait: Micros) -> Verdict {
         self.world.heal_everything()?;
         self.world.run_until_serving()?;
-        self.world.run_for(wait)?;
+        let until = self.world.now() + wait;
+        self.world.run_until(until)?;
         let mut lost = self.world.lost_records()?;
         self.world.settle()?;
         if lost.is_empty() {
@@ -450,7 +488,7 @@ impl Stage {
         Ok(())
     }
 
-    pub(super) fn end(mut self, seed: u64, violation: Option<Violation>) -> Report {
+    pub(super) fn end(mut self, violation: Option<Violation>) -> Report {
         let lost = self.lost.take();
         let unfinished = lost.is_none() && violation.is_none();
         let violation = match unfinished {
@@ -458,13 +496,14 @@ impl Stage {
             false => violation,
         };
         let report = Report {
-            seed,
+            seed: 0,
             story: self.world.take_story(),
             lost: lost.unwrap_or_default(),
             due: self.world.records_due(),
             violation,
             summary: self.world.summary(),
             trace: self.world.take_trace(),
+            tape: self.world.take_tape(),
         };
         campaign::discard(self.world);
         report

@@ -12,6 +12,8 @@
 
 mod passes;
 
+use crate::broker::Mode;
+use crate::broker::ledger::PROPERTY;
 use crate::campaign::{Check, Run, Source, Watch, run_source};
 use crate::check::Violation;
 use crate::choices::Stream;
@@ -118,10 +120,12 @@ pub fn shrink(task: Task<'_>) -> Result<Shrunk, NotFailing> {
         return Err(NotFailing::Other(violation.property.to_owned()));
     }
     let size = Size::of(&run);
+    let guarded = is_kept(&run.tape);
     let best = Best { tape: run.tape, violation, size, end: run.summary.virtual_micros };
     let mut shrinker = Shrinker {
         best,
         check: task.check,
+        guarded,
         runs: 1,
         most: task.runs,
         go_on: task.go_on,
@@ -143,6 +147,8 @@ struct Best {
 struct Shrinker<'a> {
     best: Best,
     check: Option<Check>,
+    /// What the guard prevents is shrunk to something that it prevents.
+    guarded: bool,
     runs: u64,
     most: u64,
     go_on: &'a mut dyn FnMut(u64, Size) -> bool,
@@ -171,8 +177,8 @@ impl Shrinker<'_> {
         if self.ended {
             return false;
         }
-        let profile = self.best.tape.profile;
-        let source = Source::Tape(Tape { decisions, ..Tape::calm(profile) });
+        let (profile, play) = (self.best.tape.profile, self.best.tape.play);
+        let source = Source::Tape(Tape { decisions, play, ..Tape::calm(profile) });
         // Who does not fail within a fair time after the best of them is not worth waiting for.
         let until = Some(self.best.end + self.best.end / 2 + 5_000_000);
         let watch = Watch { tape: true, check: self.check, until, ..Watch::default() };
@@ -180,7 +186,11 @@ impl Shrinker<'_> {
         self.runs += 1;
         let size = Size::of(&run);
         let kept = match run.violation {
-            Some(violation) if same(&violation, &self.best.violation) && size < self.best.size => {
+            Some(violation)
+                if same(&violation, &self.best.violation)
+                    && size < self.best.size
+                    && (!self.guarded || is_kept(&run.tape)) =>
+            {
                 let end = run.summary.virtual_micros;
                 self.best = Best { tape: run.tape, violation, size, end };
                 true
@@ -192,10 +202,25 @@ impl Shrinker<'_> {
     }
 }
 
-/// The same property; panics only if they come from the same line of code.
+/// True if a scenario without the guard keeps everything with it, by the same moves.
+fn is_kept(tape: &Tape) -> bool {
+    let unguarded = tape.play.filter(|play| play.guard != Mode::On);
+    unguarded.is_some_and(|play| {
+        let play = Some(play.guarded(Mode::On));
+        let source = Source::Tape(Tape { play, ..tape.clone() });
+        run_source(&source, Watch::default()).violation.is_none()
+    })
+}
+
+/// The same property; panics only if they come from the same line of code, losses only if what is
+/// lost was due for the same reason: a record that its owner holds and one that a child is owed are
+/// lost by different acts.
 fn same(a: &Violation, b: &Violation) -> bool {
     let place = |v: &Violation| {
         v.evidence.split_whitespace().find(|word| word.contains(".rs:")).map(str::to_owned)
     };
-    a.property == b.property && (a.property != "panic" || place(a) == place(b))
+    let reason = |v: &Violation| v.evidence.replace(|c: char| c.is_ascii_digit(), "");
+    a.property == b.property
+        && (a.property != "panic" || place(a) == place(b))
+        && (a.property != PROPERTY || reason(a) == reason(b))
 }

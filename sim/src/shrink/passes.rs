@@ -66,8 +66,11 @@ impl Shrinker<'_> {
         }
     }
 
-    /// Fewer nodes than there are.
+    /// Fewer nodes than there are. The nodes of a scenario are those that its program names.
     pub(super) fn fewer_nodes(&mut self) {
+        if self.best.tape.play.is_some() {
+            return;
+        }
         for nodes in 1..self.best.size.nodes {
             let mut decisions = self.best.tape.decisions.clone();
             decisions.retain(|d| d.place.stream != Stream::Setup || d.name != "nodes");

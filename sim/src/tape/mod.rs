@@ -8,8 +8,10 @@
 
 pub mod text;
 
+use crate::broker::Mode;
 use crate::choices::{Actor, Stream, decision_key, mix, place_key};
 use crate::profile::Profile;
+use crate::scenario::{self, Scenario};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,6 +74,37 @@ impl Decision {
     }
 }
 
+/// A scenario and how its brokers make sure: what a tape is of that is not of a profile.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Play {
+    scenario: &'static str,
+    /// How the brokers make sure.
+    pub guard: Mode,
+}
+
+impl Play {
+    /// The scenario of this name; `None` if there is none.
+    #[must_use]
+    pub fn of(scenario: &str, guard: Mode) -> Option<Self> {
+        scenario::named(scenario).map(|found| Self { scenario: found.name, guard })
+    }
+
+    /// The same scenario, with brokers that make sure in this way.
+    #[must_use]
+    pub const fn guarded(self, guard: Mode) -> Self {
+        Self { guard, ..self }
+    }
+
+    /// The scenario.
+    ///
+    /// # Panics
+    /// Never: a play is made of one that exists.
+    #[must_use]
+    pub fn scenario(self) -> &'static Scenario {
+        scenario::named(self.scenario).expect("a play is made of a scenario that exists")
+    }
+}
+
 /// The decisions of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tape {
@@ -79,6 +112,8 @@ pub struct Tape {
     pub header: Vec<String>,
     /// What the world is made of where the tape says nothing.
     pub profile: Profile,
+    /// The scenario whose moves it holds; `None` in a tape of a campaign.
+    pub play: Option<Play>,
     /// The decisions, in the order of the run.
     pub decisions: Vec<Decision>,
 }
@@ -87,7 +122,7 @@ impl Tape {
     /// A tape without a decision: the calm run of a profile.
     #[must_use]
     pub const fn calm(profile: Profile) -> Self {
-        Self { header: Vec::new(), profile, decisions: Vec::new() }
+        Self { header: Vec::new(), profile, play: None, decisions: Vec::new() }
     }
 
     /// The places with at least one decision, each once, in the order of the tape.

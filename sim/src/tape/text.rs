@@ -12,13 +12,17 @@
 //! op c1 0: kind=put at=1230000
 //! ```
 //!
+//! The tape of a scenario says `scenario NAME GUARD` in the place of the profile, and holds the moves
+//! of its program: `act n1 produce 0: records=3`, `act n1>n2 cut 0: do`.
+//!
 //! The first line names format and version; `#` begins a comment. A line is a place and its
 //! decisions: stream, whom it concerns (`n` nodes, `c` clients, `n1>n2` a link, all from one), a
 //! detail, a number (left out where it is zero and nothing else stands before it), a colon, then
 //! `name=value`, or the name alone for a plain yes. `.3` behind a name is its fourth draw there. A
 //! line that begins with a blank continues the one before. Times are microseconds.
 
-use super::{Decision, Place, Tape, Value};
+use super::{Decision, Place, Play, Tape, Value};
+use crate::broker::Mode;
 use crate::choices::{Actor, Stream};
 use crate::profile::{PROFILES, Profile};
 use std::borrow::Cow;
@@ -79,7 +83,13 @@ impl Tape {
         for line in &self.header {
             text.push_str(&format!("# {line}\n"));
         }
-        text.push_str(&format!("profile {}\n", self.profile.name()));
+        match self.play {
+            None => text.push_str(&format!("profile {}\n", self.profile.name())),
+            Some(play) => {
+                let (name, guard) = (play.scenario().name, play.guard.name());
+                text.push_str(&format!("scenario {name} {guard}\n"));
+            }
+        }
         let mut at: BTreeMap<&Place, Vec<&Decision>> = BTreeMap::new();
         for decision in &self.decisions {
             at.entry(&decision.place).or_default().push(decision);
@@ -137,6 +147,10 @@ fn parse_line(line: &str, tape: &mut Tape, place: &mut Option<Place>) -> Result<
             .ok_or_else(|| format!("no profile {name:?}; there are {}", PROFILES.join(", ")))?;
         return Ok(());
     }
+    if let Some(words) = line.strip_prefix("scenario ") {
+        tape.play = Some(parse_play(words)?);
+        return Ok(());
+    }
     let words = match line.strip_prefix(' ') {
         Some(more) => more,
         None => {
@@ -152,6 +166,15 @@ fn parse_line(line: &str, tape: &mut Tape, place: &mut Option<Place>) -> Result<
         tape.decisions.push(parse_decision(place, word)?);
     }
     Ok(())
+}
+
+fn parse_play(words: &str) -> Result<Play, String> {
+    let (name, guard) = words
+        .split_once(' ')
+        .ok_or_else(|| format!("{words:?} is not a scenario and how it is guarded"))?;
+    let guard = Mode::named(guard)
+        .ok_or_else(|| format!("no guard {guard:?}; there are {}", Mode::NAMES.join(", ")))?;
+    Play::of(name, guard).ok_or_else(|| format!("no scenario {name:?}; `scenario list` names them"))
 }
 
 fn parse_place(head: &str) -> Result<Place, String> {

@@ -15,6 +15,7 @@ use crate::broker::wants::{Note, TASKS, Task, Want};
 use crate::broker::{Mode, accepted, layout};
 use crate::check::model::Model;
 use crate::check::{Verdict, Violation};
+use crate::choices::Actor;
 use crate::choices::Stream;
 use crate::trace::What;
 use holdfast_consensus::job::ReplicaInput;
@@ -378,6 +379,7 @@ impl Script {
 
     /// Notes of brokers from one node to another take so much longer from now on.
     pub fn slow_notes(&mut self, from: usize, to: usize, by: Micros) {
+        let by = self.amount(Actor::Link(from, to), "slow-notes", "by", by);
         if let Some(brokers) = &mut self.world.brokers {
             brokers.slow.insert((from, to), by);
         }
@@ -396,6 +398,9 @@ impl Script {
     /// Processes that start from now on make a checkpoint of their store at this weight of applied
     /// entries, in bytes, and after this time.
     pub fn set_checkpoints(&mut self, bytes: u64, after: Micros) {
+        if !self.acts(Actor::World, "checkpoints") {
+            return;
+        }
         self.world.setup.checkpoint_bytes = bytes;
         self.world.setup.checkpoint_after = after;
     }
@@ -403,6 +408,9 @@ impl Script {
     /// Puts the data plane of one node that is down into the place of another's: its volume is
     /// mounted there. The first is left without.
     pub fn move_topics(&mut self, from: usize, to: usize) {
+        if !self.acts(Actor::Link(from, to), "move-topics") {
+            return;
+        }
         let is_data = |path: &String| layout::is_data(path);
         let mut files = self.world.nodes[from].disk.files();
         let moved: BTreeMap<_, _> = files.extract_if(.., |path, _| is_data(path)).collect();
@@ -416,6 +424,9 @@ impl Script {
     /// As [`Script::move_topics`], but only the copies themselves: what says whose volume it is
     /// stays behind, and the copies lie among those of the other node.
     pub fn move_copies(&mut self, from: usize, to: usize) {
+        if !self.acts(Actor::Link(from, to), "move-copies") {
+            return;
+        }
         let mut files = self.world.nodes[from].disk.files();
         let moved: BTreeMap<_, _> = files.extract_if(.., |path, _| layout::is_copy(path)).collect();
         self.world.nodes[from].disk = self.world.nodes[from].disk.with_files(files);
@@ -426,6 +437,9 @@ impl Script {
 
     /// The data plane of a node that is down is lost: an empty disk takes its place.
     pub fn lose_topics(&mut self, node: usize) {
+        if !self.acts(Actor::Node(node), "lose-topics") {
+            return;
+        }
         let mut files = self.world.nodes[node].disk.files();
         files.retain(|path, _| !layout::is_data(path));
         self.world.nodes[node].disk = self.world.nodes[node].disk.with_files(files);
@@ -453,12 +467,18 @@ impl Script {
     /// Processes that start from now on take a snapshot every so many entries, and keep so many
     /// entries behind it.
     pub fn set_snapshots(&mut self, every: u64, kept: u64) {
+        if !self.acts(Actor::World, "snapshots") {
+            return;
+        }
         self.world.setup.snapshot_entries = every;
         self.world.setup.kept_entries = kept;
     }
 
     /// A node loses its power, and everything unsynced with it; it stays down until it is started.
     pub fn crash_losing_all(&mut self, node: usize) {
+        if !self.acts(Actor::Node(node), "power-cut") {
+            return;
+        }
         self.keep_down(node);
         if self.world.nodes[node].is_running() {
             self.world.end_process(node, End::PowerLosingAll);
@@ -472,12 +492,12 @@ impl Script {
     pub fn heal_everything(&mut self) -> Verdict {
         self.world.heal_links();
         for node in 0..self.world.nodes.len() {
-            self.resume(node);
+            self.world.resume(node);
             for lane in std::mem::take(&mut self.world.nodes[node].stuck) {
-                self.free_lane(node, lane);
+                self.free_lane_anyway(node, lane);
             }
             if !self.world.is_running(node) {
-                self.start(node)?;
+                self.start_anyway(node)?;
             }
         }
         Ok(())

@@ -14,9 +14,10 @@ use crate::check::ground::Ground;
 use crate::check::promises::Promises;
 use crate::check::results::Acked;
 use crate::check::{Verdict, Violation};
-use crate::choices::{Choices, Stream};
+use crate::choices::{Actor, Choices, Stream};
 use crate::node::State;
 use crate::profile::{Profile, Setup};
+use crate::tape::Decision;
 use crate::trace::{Recording, Trace, What};
 use bytes::Bytes;
 use holdfast_consensus::event::RoleKind;
@@ -99,9 +100,15 @@ impl World {
     /// A world for a program: nodes of these names, none started yet.
     #[must_use]
     pub fn scripted(seed: u64, names: &[&str], setup: Setup, trace: Trace) -> Script {
+        Self::scripted_by(Choices::new(seed), names, setup, trace)
+    }
+
+    /// As [`World::scripted`], with these choices.
+    #[must_use]
+    pub fn scripted_by(choices: Choices, names: &[&str], setup: Setup, trace: Trace) -> Script {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let setup = Setup { nodes: names.len(), clients: 0, ..setup };
-        let mut world = Self::build(Choices::new(seed), names, setup, trace);
+        let mut world = Self::build(choices, names, setup, trace);
         for node in &mut world.nodes {
             node.kept_down = true;
         }
@@ -213,6 +220,27 @@ impl World {
 }
 
 impl Script {
+    /// Whether a move of the program is made: always in a run from a seed, and in one from a tape
+    /// if the tape holds it. That is how a scenario is shrunk.
+    pub fn acts(&mut self, actor: Actor, kind: &'static str) -> bool {
+        self.amount(actor, kind, "do", 1) > 0
+    }
+
+    /// How much of a move of the program is made: all of it in a run from a seed, what the tape
+    /// says in one from a tape.
+    pub fn amount(&mut self, who: Actor, kind: &'static str, name: &'static str, all: u64) -> u64 {
+        let choices = &mut self.world.choices;
+        choices.enter(Stream::Act, who, kind);
+        let amount = choices.asked(name, all);
+        choices.leave();
+        amount
+    }
+
+    /// The decisions of the run so far, once, if they were kept.
+    pub fn take_tape(&mut self) -> Vec<Decision> {
+        self.world.choices.take_tape()
+    }
+
     /// Runs until this time.
     ///
     /// # Errors
@@ -226,6 +254,7 @@ impl Script {
     /// # Errors
     /// The property that did not hold.
     pub fn run_for(&mut self, span: Micros) -> Verdict {
+        let span = self.amount(Actor::World, "wait", "for", span);
         self.run_until(self.world.now.saturating_add(span))
     }
 
@@ -285,6 +314,11 @@ impl Script {
     /// # Errors
     /// The property that did not hold; `restart` if the node refuses to start.
     pub fn start(&mut self, node: usize) -> Verdict {
+        if self.acts(Actor::Node(node), "start") { self.start_anyway(node) } else { Ok(()) }
+    }
+
+    /// As [`Script::start`], and not a move of the program.
+    pub(super) fn start_anyway(&mut self, node: usize) -> Verdict {
         self.world.nodes[node].kept_down = false;
         let life = self.world.nodes[node].life;
         self.world.start(node, life)
@@ -303,6 +337,9 @@ impl Script {
     /// Ends the process of a node, by power loss or by kill -9; it stays down until
     /// [`Script::start`]. Nothing happens to one that is down.
     pub fn crash(&mut self, node: usize, power: bool) {
+        if !self.acts(Actor::Node(node), if power { "power-loss" } else { "kill" }) {
+            return;
+        }
         self.keep_down(node);
         if self.world.nodes[node].is_running() {
             self.world.crash(node, power);
@@ -316,16 +353,23 @@ impl Script {
 
     /// The process of a node stands still until [`Script::resume`]; its clock goes on.
     pub fn pause(&mut self, node: usize) {
-        self.world.pause(node);
+        if self.acts(Actor::Node(node), "pause") {
+            self.world.pause(node);
+        }
     }
 
     /// The process of a node goes on.
     pub fn resume(&mut self, node: usize) {
-        self.world.resume(node);
+        if self.acts(Actor::Node(node), "resume") {
+            self.world.resume(node);
+        }
     }
 
     /// No job of this lane ends until [`Script::free_lane`] or the end of the process.
     pub fn stall_lane(&mut self, node: usize, lane: Lane) {
+        if !self.acts(Actor::Node(node), "stall") {
+            return;
+        }
         self.world.nodes[node].stuck.insert(lane);
         self.world
             .note(Some(node), || What::fault("stuck", format!("no job ends on lane {lane:?}")));
@@ -333,6 +377,13 @@ impl Script {
 
     /// Jobs of this lane end again.
     pub fn free_lane(&mut self, node: usize, lane: Lane) {
+        if self.acts(Actor::Node(node), "free") {
+            self.free_lane_anyway(node, lane);
+        }
+    }
+
+    /// As [`Script::free_lane`], and not a move of the program.
+    pub(super) fn free_lane_anyway(&mut self, node: usize, lane: Lane) {
         self.world.nodes[node].stuck.remove(&lane);
         self.world
             .note(Some(node), || relief("stuck", &format!("jobs end again on lane {lane:?}")));
@@ -341,12 +392,18 @@ impl Script {
 
     /// Nothing gets from one node to another any more, in this direction. Cuts add up.
     pub fn cut(&mut self, from: usize, to: usize) {
+        if !self.acts(Actor::Link(from, to), "cut") {
+            return;
+        }
         self.world.network.cut(from, to);
         self.world.note(None, || What::Cut { links: vec![(from, to)] });
     }
 
     /// Takes back one [`Script::cut`].
     pub fn mend(&mut self, from: usize, to: usize) {
+        if !self.acts(Actor::Link(from, to), "mend") {
+            return;
+        }
         self.world.network.uncut(from, to);
         self.world.note(None, || What::Uncut { links: vec![(from, to)] });
     }
