@@ -98,6 +98,19 @@ fn a_transfer_that_loses_messages_still_ends() {
 }
 
 #[test]
+fn a_repeated_forward_enters_the_log_once() {
+    let mut world = cluster(3);
+    let leader = world.leader().expect("a leader");
+    let follower = other_than(leader);
+    write(&mut world, follower, 1);
+    let before = world.status(leader).commit;
+    world.faults.repeat = 1_000;
+    write(&mut world, follower, 20);
+    assert_eq!(world.leader(), Some(leader), "an entry of an election would be counted");
+    assert_eq!(world.status(leader).commit.0 - before.0, 20, "{:?}", world.tally);
+}
+
+#[test]
 fn leadership_moves_on_request() {
     let mut world = cluster(3);
     let leader = world.leader().expect("a leader");

@@ -167,6 +167,23 @@ fn a_fully_compacted_leader_offers_its_snapshot() {
     assert_eq!(appends(&out, B).last().map(|a| (a.1, a.2)), Some((50, 1)));
 }
 
+/// B58: the leader's own first entry, too, may be compacted: then its log is empty.
+#[test]
+fn a_leader_compacted_to_its_last_entry_offers_its_snapshot() {
+    let mut rig = Rig::leader(3, 5, &[(4, 1)]);
+    rig.deliver(C, ack(5, 2, (5, 2)));
+    assert_eq!(rig.core.commit(), Index(2));
+    rig.step(Input::Snapshotted { meta: meta(5, 2, voters(3)) });
+    rig.step(Input::Compacted { first: Index(3) });
+    let conflict = holdfast_consensus::message::Conflict {
+        prev: LogId::new(4, 1),
+        last: Index(0),
+        term: None,
+        first_of_term: Index(1),
+    };
+    assert_eq!(ships(&rig.deliver(B, reject(5, 1, conflict))), [(B, 2)]);
+}
+
 #[test]
 fn a_failed_transfer_is_offered_again_later_and_a_needless_one_stops() {
     let mut rig = Rig::leader(3, 5, &[(4, 1)]);
