@@ -11,7 +11,8 @@ use std::sync::Arc;
 /// Invariant: indexes are consecutive, and terms and times never decrease.
 #[derive(Clone)]
 pub struct Entries {
-    shared: Arc<[Entry]>,
+    // Not a shared slice: making one would copy every entry.
+    shared: Arc<Vec<Entry>>,
     range: Range<usize>,
 }
 
@@ -19,7 +20,7 @@ impl Entries {
     /// No entries.
     #[must_use]
     pub fn empty() -> Self {
-        Self { shared: Arc::new([]), range: 0..0 }
+        Self { shared: Arc::default(), range: 0..0 }
     }
 
     /// A run of entries, or `None` if they are not contiguous or not ordered.
@@ -33,7 +34,7 @@ impl Entries {
         let starts_well = entries.first().is_none_or(|e| e.id.index > Index(0));
         (ordered && starts_well).then(|| {
             let range = 0..entries.len();
-            Self { shared: entries.into(), range }
+            Self { shared: Arc::new(entries), range }
         })
     }
 

@@ -56,6 +56,11 @@ pub trait Disk: Clone + Send + Sync + Debug + 'static {
     /// # Errors
     /// What the system says.
     fn sync_dir(&self, path: &str) -> io::Result<()>;
+    /// On how many threads a start may read files at once. More than one only where the order of
+    /// reads has no meaning: a simulated disk counts every operation, and keeps the default of one.
+    fn lanes(&self) -> usize {
+        1
+    }
     /// Locks a file (creating it if needed) against every other process until the value drops.
     ///
     /// # Errors

@@ -53,7 +53,7 @@ pub fn fuzz_record(data: &[u8]) {
         return;
     }
     let entry = shared_entry(&Bytes::from(bytes));
-    assert!(content.is_ok() == entry.is_ok(), "both decoders of an entry agree");
+    assert!(content.is_ok() || entry.is_err(), "what can be read was believed by the start");
     let Ok(entry) = entry else { return };
     assert!(entry.id == header.id, "an entry has the identity of its record");
     let Ok(item) = Item::entry(&entry) else { return };

@@ -306,13 +306,15 @@ fn bad_info(segment: u64, path: &str, offset: u64, why: &str) -> RecordInfo {
 
 fn record_info(segment: u64, path: &str, found: &Found) -> RecordInfo {
     let detail = match &found.content {
-        Content::Batch { head, len, records, .. } => format!(
-            "vote {}, durable up to segment {} offset {} sequence {}; {records} records in {len} bytes, sequence {}",
-            head.hard.voted_for.map_or("none".into(), |m| m.to_string()),
-            head.durable.segment,
-            head.durable.offset,
-            head.durable.seq,
-            head.seq,
+        Content::Batch(batch) => format!(
+            "vote {}, durable up to segment {} offset {} sequence {}; {} records in {} bytes, sequence {}",
+            batch.head.hard.voted_for.map_or("none".into(), |m| m.to_string()),
+            batch.head.durable.segment,
+            batch.head.durable.offset,
+            batch.head.durable.seq,
+            batch.records,
+            batch.len,
+            batch.head.seq,
         ),
         Content::Entry(facts) | Content::Repair(facts) => format!(
             "time {} us, crc {:08x}{}",

@@ -143,6 +143,10 @@ impl<'f, F: DiskFile> Judge<'f, F> {
         resume: Option<Resume>,
     ) -> Result<(), LogFault> {
         link.end = align_up(raw.end);
+        if raw.bad.is_empty() && self.before == Before::Verified && self.keeps_all_good() {
+            link.records = raw.records;
+            return Ok(());
+        }
         let missing: Vec<_> = (0..raw.bad.len()).map(|n| missing(&raw, n)).collect();
         let mut bad = raw.bad.into_iter().zip(missing).peekable();
         for (n, record) in raw.records.into_iter().enumerate() {
@@ -152,7 +156,7 @@ impl<'f, F: DiskFile> Judge<'f, F> {
             while let Some(((_, unread), missing)) = bad.next_if(|((before, _), _)| *before <= n) {
                 // The batch behind says where the log stood before it.
                 let resume = match &record.content {
-                    Content::Batch { head, .. } => Some(Resume::at(head.prev)),
+                    Content::Batch(batch) => Some(Resume::at(batch.head.prev)),
                     Content::Entry(_) => Some(Resume::before(record.header.id)),
                     _ => None,
                 };
@@ -175,6 +179,20 @@ impl<'f, F: DiskFile> Judge<'f, F> {
             self.unread(link, unread, resume)?;
         }
         Ok(())
+    }
+
+    /// True if the table keeps a record that verifies behind another one, wherever it lies: then a
+    /// segment without a bad place is kept as it was read, with the verdict that each of its records
+    /// would get.
+    fn keeps_all_good(&self) -> bool {
+        let places = [Reach::Below, Reach::Above].into_iter();
+        places.flat_map(|reach| [(reach, Later::Hard), (reach, Later::None)]).all(
+            |(reach, later)| {
+                let (bytes, before, listed) = (Bytes::Good, self.before, Listed::Nothing);
+                let facts = PlaceFacts { reach, bytes, before, listed, later };
+                verdict::place(facts).verdict == Place::Keep
+            },
+        )
     }
 
     fn facts(&self, at: Position, bytes: Bytes) -> PlaceFacts {
@@ -332,7 +350,7 @@ impl<'f, F: DiskFile> Judge<'f, F> {
                 (Content::Entry(facts) | Content::Repair(facts), Content::Lost { crc }) => {
                     facts.crc == *crc
                 }
-                (Content::Batch { .. }, _) => true,
+                (Content::Batch(_), _) => true,
                 (content, listed) => content == listed,
             };
         Ok(same.then_some(Found { offset: line.offset, header, content }))
@@ -357,7 +375,7 @@ impl<'f, F: DiskFile> Judge<'f, F> {
         self.damage(link, row, (from, to), None, &unread.why);
         let id = LogId::default();
         let header = Header { kind: Kind::Index, flags: 0, len: 0, id, chain: 0, crc: 0 };
-        link.records.push(Found { offset: from, header, content: Content::Gap(resume) });
+        link.records.push(Found { offset: from, header, content: Content::Gap(Box::new(resume)) });
         self.before = Before::Lost;
     }
 
@@ -401,8 +419,8 @@ fn last_hard(links: &[Link], raws: &[Raw], durable: Position) -> Position {
 fn missing(raw: &Raw, number: usize) -> Option<u64> {
     let (before, unread) = raw.bad.get(number)?;
     let start = raw.records[..*before].iter().rposition(|r| r.header.kind == Kind::Batch)?;
-    let Content::Batch { len, records, .. } = raw.records[start].content else { return None };
-    let end = raw.records[start].offset + len;
+    let Content::Batch(batch) = &raw.records[start].content else { return None };
+    let end = raw.records[start].offset + batch.len;
     let inside = |bad: &Unread| (raw.records[start].offset..end).contains(&bad.from);
     let alone = raw.bad.iter().filter(|(_, bad)| inside(bad)).count() == 1;
     if !alone || !inside(unread) || unread.to > align_up(end) {
@@ -410,7 +428,7 @@ fn missing(raw: &Raw, number: usize) -> Option<u64> {
     }
     let rest = raw.records[start + 1..].iter();
     let found = rest.take_while(|r| r.header.kind != Kind::Batch && r.offset < end).count();
-    u64::from(records).checked_sub(found as u64)
+    u64::from(batch.records).checked_sub(found as u64)
 }
 
 /// Where the batch begins whose records reach to `offset`, if one does.
@@ -418,8 +436,8 @@ fn open_batch(records: &[Found], offset: u64) -> Option<u64> {
     records
         .iter()
         .rev()
-        .find_map(|record| match record.content {
-            Content::Batch { len, .. } => Some((record.offset, record.offset + len)),
+        .find_map(|record| match &record.content {
+            Content::Batch(batch) => Some((record.offset, record.offset + batch.len)),
             _ => None,
         })
         .filter(|(_, end)| offset < *end)

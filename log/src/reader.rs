@@ -1,7 +1,7 @@
 //! Reading durable entries from any thread, beside the single writer.
 
 use crate::disk::{Disk, DiskFile};
-use crate::record::{Header, shared_entry};
+use crate::record::{Header, entry_of, shared_entry};
 use crate::segment::Segment;
 use crate::state::{EntryAt, State};
 use crate::sync::RwLock;
@@ -96,16 +96,21 @@ impl<D: Disk> Clone for Reader<D> {
     }
 }
 
-type Place<F> = (EntryAt, Arc<Segment<F>>);
+/// Entries in a row that lie in one segment.
+struct Run<F> {
+    segment: Arc<Segment<F>>,
+    /// Offset and size of each record.
+    records: Vec<(u64, u64)>,
+}
 
 impl<D: Disk> Reader<D> {
     /// Where the entries lie; the lock is held no longer than that takes.
-    fn places(
+    fn runs(
         &self,
         from: Index,
         to: Index,
         max_bytes: usize,
-    ) -> Result<Vec<Place<D::File>>, LogFault> {
+    ) -> Result<Vec<Run<D::File>>, LogFault> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         if from < table.first {
             return Err(LogFault::Compacted { first: table.first });
@@ -119,41 +124,54 @@ impl<D: Disk> Reader<D> {
         }
         let skip = usize::try_from(from.0 - table.first.0).unwrap_or(usize::MAX);
         let count = usize::try_from((to.0 + 1).saturating_sub(from.0)).unwrap_or(usize::MAX);
-        let (mut places, mut sum) = (Vec::new(), 0usize);
-        for at in table.entries.iter().skip(skip).take(count) {
+        let (mut runs, mut sum): (Vec<Run<D::File>>, _) = (Vec::new(), 0usize);
+        for at in table.entries.range(skip..).take(count) {
             if at.is_hole() {
-                if places.is_empty() {
+                if runs.is_empty() {
                     return Err(hole(&table.entries, skip, from));
                 }
                 break;
             }
             sum = sum.saturating_add(at.weight as usize);
-            if sum > max_bytes && !places.is_empty() {
+            if sum > max_bytes && !runs.is_empty() {
                 break;
             }
-            let Some(segment) = table.segments.get(&at.segment) else { break };
-            places.push((*at, Arc::clone(segment)));
+            let record = (at.offset, at.size);
+            match runs.last_mut() {
+                Some(run) if run.goes_on_in(at) => run.records.push(record),
+                _ => {
+                    let Some(segment) = table.segments.get(&at.segment) else { break };
+                    runs.push(Run { segment: Arc::clone(segment), records: vec![record] });
+                }
+            }
         }
-        Ok(places)
+        Ok(runs)
+    }
+}
+
+impl<F> Run<F> {
+    /// True if one view can span this entry too.
+    fn goes_on_in(&self, at: &EntryAt) -> bool {
+        let Some((start, _)) = self.records.first() else { return false };
+        self.segment.header.unique == at.segment
+            && at.offset >= *start
+            && at.offset + at.size - start <= VIEW_MAX
     }
 }
 
 impl<D: Disk> LogReader for Reader<D> {
     fn read(&self, from: Index, to: Index, max_bytes: usize) -> Result<Entries, LogFault> {
-        let places = self.places(from, to, max_bytes)?;
-        let mut entries = Vec::with_capacity(places.len());
-        let mut rest = places.as_slice();
-        while !rest.is_empty() {
-            let run = adjacent(rest);
+        let runs = self.runs(from, to, max_bytes)?;
+        let mut entries = Vec::with_capacity(runs.iter().map(|run| run.records.len()).sum());
+        for run in &runs {
             let first = Index(from.0 + entries.len() as u64);
-            if let Err(fault) = read_run(&rest[..run], first, &mut entries) {
+            if let Err(fault) = read_run(run, first, &mut entries) {
                 // What verifies before the damage is an answer.
                 if entries.is_empty() {
                     return Err(fault);
                 }
                 break;
             }
-            rest = &rest[run..];
         }
         Entries::new(entries).ok_or_else(|| LogFault::Damaged {
             first: from,
@@ -184,83 +202,72 @@ fn hole(entries: &VecDeque<EntryAt>, skip: usize, from: Index) -> LogFault {
     }
 }
 
-/// Number of places from the front that one view can span.
-fn adjacent<F>(places: &[Place<F>]) -> usize {
-    let Some((start, segment)) = places.first() else { return 0 };
-    let fits = |(at, other): &&Place<F>| {
-        Arc::ptr_eq(segment, other)
-            && at.offset >= start.offset
-            && at.offset + at.size - start.offset <= VIEW_MAX
-    };
-    places.iter().take_while(fits).count().max(1)
-}
-
 fn read_run<F: DiskFile>(
-    run: &[Place<F>],
+    run: &Run<F>,
     first: Index,
     entries: &mut Vec<Entry>,
 ) -> Result<(), LogFault> {
-    let Some((start, segment)) = run.first() else { return Ok(()) };
+    let (segment, records) = (&run.segment, run.records.as_slice());
+    let Some((start, _)) = records.first() else { return Ok(()) };
     // What filled a hole may lie behind entries that follow it.
-    let end = run.iter().map(|(at, _)| at.offset + at.size).max().unwrap_or(start.offset);
-    let damaged = |at: u64, detail: String| {
-        let index = Index(first.0 + at);
-        LogFault::Damaged { first: index, last: index, detail }
-    };
+    let end = records.iter().map(|(offset, size)| offset + size).max().unwrap_or(*start);
     // R17: positioned reads first; the map serves only what they have verified in this open.
     if segment.verify_to(end).is_err() {
         return read_apart(run, first, entries);
     }
-    let len = usize::try_from(end - start.offset).unwrap_or(usize::MAX);
+    let len = usize::try_from(end - start).unwrap_or(usize::MAX);
     let view = segment
         .file
-        .share(start.offset, len)
+        .share(*start, len)
         .map_err(|e| LogFault::Poisoned { detail: format!("map {}: {e}", segment.path) })?;
-    for (n, (at, _)) in run.iter().enumerate() {
-        let record = slice(&view, at.offset - start.offset, at.size);
-        let entry = record.ok_or_else(|| "the view is too short".to_owned()).and_then(|r| {
-            let entry = shared_entry(&r)?;
-            if entry.id.index == Index(first.0 + n as u64) {
-                Ok(entry)
-            } else {
-                Err(format!("entry {} where another one belongs", entry.id))
-            }
-        });
-        let detail = |why| format!("{} offset {}: {why}", segment.path, at.offset);
-        entries.push(entry.map_err(|why| damaged(n as u64, detail(why)))?);
+    for (index, (offset, size)) in (first.0..).map(Index).zip(records) {
+        let entry = entry_in(&view, offset - start, *size).and_then(|entry| check(entry, index));
+        entries.push(entry.map_err(|why| damaged(segment, *offset, index, &why))?);
     }
     Ok(())
+}
+
+/// The entry of a record that lies in a view; its payload shares the view. The entry's own CRC is
+/// verified by each read, since the view may have changed under it after the first.
+fn entry_in(view: &Bytes, offset: u64, size: u64) -> Result<Entry, String> {
+    let short = || "the view is too short".to_owned();
+    let range = usize::try_from(offset).ok().zip(usize::try_from(offset + size).ok());
+    let (start, end) = range.ok_or_else(short)?;
+    let record = view.get(start..end).ok_or_else(short)?;
+    entry_of(record, |payload| view.slice(start + payload.start..start + payload.end))
+}
+
+fn check(entry: Entry, index: Index) -> Result<Entry, String> {
+    if entry.id.index == index {
+        return Ok(entry);
+    }
+    Err(format!("entry {} where another one belongs", entry.id))
+}
+
+fn damaged<F>(segment: &Segment<F>, offset: u64, index: Index, why: &str) -> LogFault {
+    let detail = format!("{} offset {offset}: {why}", segment.path);
+    LogFault::Damaged { first: index, last: index, detail }
 }
 
 /// Reads entries one by one with positioned reads, up to the first that does not verify: something
 /// among them was damaged after it was written, and hides nothing but itself.
 fn read_apart<F: DiskFile>(
-    run: &[Place<F>],
+    run: &Run<F>,
     first: Index,
     entries: &mut Vec<Entry>,
 ) -> Result<(), LogFault> {
-    for (n, (at, segment)) in run.iter().enumerate() {
-        let index = Index(first.0 + n as u64);
+    let segment = &run.segment;
+    for (index, (offset, size)) in (first.0..).map(Index).zip(&run.records) {
         let read = || -> Result<Entry, String> {
-            let mut record = vec![0; usize::try_from(at.size).map_err(|e| e.to_string())?];
-            segment.file.read_at(at.offset, &mut record).map_err(|e| e.to_string())?;
+            let mut record = vec![0; usize::try_from(*size).map_err(|e| e.to_string())?];
+            segment.file.read_at(*offset, &mut record).map_err(|e| e.to_string())?;
             let header = Header::parse(&record)?;
-            if !header.verifies(segment.header.unique, at.offset, &record) {
+            if !header.verifies(segment.header.unique, *offset, &record) {
                 return Err("the record does not verify".into());
             }
-            let entry = shared_entry(&record.into())?;
-            if entry.id.index == index { Ok(entry) } else { Err("another entry".into()) }
+            check(shared_entry(&record.into())?, index)
         };
-        entries.push(read().map_err(|why| LogFault::Damaged {
-            first: index,
-            last: index,
-            detail: format!("{} offset {}: {why}", segment.path, at.offset),
-        })?);
+        entries.push(read().map_err(|why| damaged(segment, *offset, index, &why))?);
     }
     Ok(())
-}
-
-fn slice(view: &Bytes, offset: u64, len: u64) -> Option<Bytes> {
-    let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
-    (offset.checked_add(len)? <= view.len()).then(|| view.slice(offset..offset + len))
 }

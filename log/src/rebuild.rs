@@ -20,6 +20,11 @@ use holdfast_consensus::{Entry, Index};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Bytes of a fresh segment that is made while the start waits for it, if the usual ones are longer
+/// and no spare is there: filling a whole one may take longer than reading the log. The log leaves it
+/// early, for a spare that was prepared meanwhile.
+const FRESH: u64 = 1 << 20;
+
 /// Open segments by unique id.
 pub(crate) type Segments<F> = BTreeMap<u64, Arc<Segment<F>>>;
 
@@ -176,7 +181,7 @@ impl Cut {
         if let Some(link) = links.get(at).filter(|l| l.header.unique == durable.segment) {
             // The end of the last batch that lies below D as a whole.
             let ends = link.records.iter().filter_map(|r| match r.content {
-                Content::Batch { len, .. } => Some(align_up(r.offset + len)),
+                Content::Batch(ref batch) => Some(align_up(r.offset + batch.len)),
                 _ => None,
             });
             cut.offset =
@@ -249,6 +254,7 @@ struct Ends {
 /// Replays everything that counts. What contradicts itself ends it, and the member is held.
 fn replay(proof: &Proof, cut: &Cut) -> (State, Ends, Option<String>) {
     let (mut state, mut ends, mut stop) = (State::default(), None::<Ends>, None);
+    state.entries.reserve(proof.links.iter().map(|link| link.records.len()).sum());
     for (n, link) in proof.links.iter().enumerate() {
         let header = &link.header;
         let opening = link.records.iter().find_map(|r| match &r.content {
@@ -382,7 +388,7 @@ impl Fresh {
             Some(spare) => spare,
             None => {
                 highest += 1;
-                make_now(disk, highest, needed.max(options.segment_bytes))?
+                make_now(disk, highest, needed.max(options.segment_bytes.min(FRESH)))?
             }
         };
         highest += u64::from(!spare.fresh);
@@ -542,7 +548,8 @@ fn keep_segments<D: Disk>(
         let header = link.header;
         let Some(loaded) = found.segments.remove(&header.unique) else { continue };
         let end = if n == cut.at { cut.offset } else { link.end };
-        let last = link.records.iter().take_while(|r| r.offset < end).last();
+        let before = link.records.partition_point(|r| r.offset < end);
+        let last = before.checked_sub(1).map(|at| &link.records[at]);
         let chain = last.map_or(header.join.chain, |r| r.header.crc);
         let cursor = Cursor { offset: end, chain, batch_end: end };
         let segment = Segment::new(header, loaded.path, loaded.file, end, cursor);

@@ -263,13 +263,13 @@ fn a_walk_returns_what_was_written() {
     let mut walk = Walk::new(&file, 5, cursor(9), file.len().unwrap());
     let mut found = Vec::new();
     while let Step::Record(record) = walk.step().unwrap() {
-        found.push(*record);
+        found.push(record);
     }
     assert_eq!(walk.cursor.chain, last);
     let places: Vec<u64> = found.iter().skip(1).map(|f| f.offset - FIRST_BATCH).collect();
     assert_eq!(places, offsets);
-    let Content::Batch { head: read, len, records, .. } = found[0].content else { panic!() };
-    assert_eq!((read, len, records), (head(), bytes.len() as u64, 10));
+    let Content::Batch(batch) = &found[0].content else { panic!() };
+    assert_eq!((batch.head, batch.len, batch.records), (head(), bytes.len() as u64, 10));
     assert_eq!(found[5].content, Content::Truncate { needs: 2 });
     assert_eq!(found[5].header.id.index, Index(11));
     let Content::Entry(facts) = &found[3].content else { panic!() };
@@ -291,6 +291,29 @@ fn records_of_another_segment_or_another_history_do_not_verify() {
     assert!(matches!(other.step().unwrap(), Step::Bad(FIRST_BATCH, _)));
     let mut unchained = Walk::new(&file, 5, cursor(8), file.len().unwrap());
     assert!(matches!(unchained.step().unwrap(), Step::Unchained(FIRST_BATCH)));
+}
+
+#[test]
+fn an_entry_whose_own_checksum_does_not_fit_is_never_given_to_anybody() {
+    let item = Item::entry(&Entry {
+        id: LogId::new(3, 9),
+        time: 7,
+        body: Body::Command(Bytes::from_static(b"payload")),
+    });
+    let Ok(Item::Entry { id, time, tag, payload, crc, weight, membership }) = item else {
+        panic!()
+    };
+    let crc = crc ^ 1;
+    let wrong = Item::Entry { id, time, tag, payload, crc, weight, membership };
+    let mut bytes = Vec::new();
+    let (offsets, _) = encode_batch(&mut bytes, at(9), &head(), &[wrong]);
+    // The record verifies: these are the bytes that were written.
+    let file = file_with(&bytes);
+    let mut walk = Walk::new(&file, 5, cursor(9), file.len().unwrap());
+    assert!(matches!(walk.step().unwrap(), Step::Record(_)));
+    assert!(matches!(walk.step().unwrap(), Step::Record(_)));
+    let record = Bytes::from(bytes.split_off(usize::try_from(offsets[0]).unwrap()));
+    assert_eq!(shared_entry(&record).unwrap_err(), "the entry's own CRC does not match");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use holdfast_consensus::Index;
 use holdfast_consensus::fault::LogFault;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
 /// The remedy that every refusal over damage names.
 pub(crate) const REMEDY: &str = "nothing was changed; look at it with `holdfast log verify`, then either restore the \
@@ -35,6 +36,8 @@ pub(crate) struct Inventory<F> {
     pub(crate) highest: u64,
     /// The newest segment as it was noted beside the segments; zero if nothing was.
     pub(crate) newest: u64,
+    /// How many threads may read segments at once.
+    lanes: usize,
 }
 
 /// A segment file with its header.
@@ -56,6 +59,7 @@ pub(crate) fn inventory<D: Disk>(disk: &D, mode: Mode) -> Result<Inventory<D::Fi
         unfinished: Vec::new(),
         highest: 0,
         newest: 0,
+        lanes: disk.lanes(),
     };
     let names = match disk.list(LOG_DIR) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(found),
@@ -140,6 +144,8 @@ pub(crate) struct Raw {
     pub(crate) bad: Vec<(usize, Unread)>,
     /// Where the walk ended.
     pub(crate) end: u64,
+    /// The highest position that a batch or a watermark among the records names as durable.
+    pub(crate) durable: Position,
 }
 
 /// A stretch of a segment in which nothing verifies.
@@ -173,12 +179,8 @@ pub(crate) fn prove<F: DiskFile>(
     let mut below = limit.map_or(u64::MAX, |l| l.segment.saturating_add(1));
     loop {
         let chain = Chain::below(found, below)?;
-        let mut raws = Vec::with_capacity(chain.links.len());
-        for (n, link) in chain.links.iter().enumerate() {
-            let next = chain.links.get(n + 1).map(|next| next.header.join.end);
-            let end = next.or(limit.map(|l| l.offset));
-            raws.push(read(found, link, end).map_err(|e| poison("read the log", e))?);
-        }
+        let raws = read_all(found, &chain.links, limit.map(|l| l.offset));
+        let raws = raws.map_err(|e| poison("read the log", e))?;
         let durable = limit.unwrap_or_else(|| evidence(&raws));
         let unwritten = chain.unwritten_stay_unnamed(found, durable)?;
         let judge = Judge::new(found, durable, &chain.links, &raws)?;
@@ -200,18 +202,50 @@ pub(crate) fn prove<F: DiskFile>(
 
 /// R9: D is the highest position that any verifying batch or watermark names.
 fn evidence(raws: &[Raw]) -> Position {
-    let mut durable = Position::default();
-    for record in raws.iter().flat_map(|raw| &raw.records) {
-        let named = match &record.content {
-            Content::Batch { head, .. } => head.durable,
-            Content::Watermark { at, .. } => *at,
-            _ => continue,
-        };
-        if durable.before(named) {
-            durable = named;
-        }
+    let later = |a: Position, b: Position| if a.before(b) { b } else { a };
+    raws.iter().map(|raw| raw.durable).fold(Position::default(), later)
+}
+
+/// Reads every segment, on as many threads as the disk is worth. What is found in a segment depends
+/// on its file and its successor's header alone, and is put back in order: the threads change nothing
+/// but the time. Of several failures the one of the oldest segment is reported.
+fn read_all<F: DiskFile>(
+    found: &Inventory<F>,
+    links: &[Link],
+    limit: Option<u64>,
+) -> io::Result<Vec<Raw>> {
+    let lanes = found.lanes.min(links.len());
+    let one = |n: usize| {
+        let next = links.get(n + 1).map(|next| next.header.join.end);
+        read(found, &links[n], next.or(limit))
+    };
+    if lanes <= 1 {
+        return (0..links.len()).map(one).collect();
     }
-    durable
+    let queue = Mutex::new(0..links.len());
+    let lane = || {
+        let mut done = Vec::new();
+        loop {
+            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some(n) = next else { return done };
+            done.push((n, one(n)));
+        }
+    };
+    let mut done = std::thread::scope(|scope| {
+        // A thread that cannot be had is one lane less: this one reads whatever is left.
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, lane).ok();
+        let others: Vec<_> = (1..lanes).filter_map(spawn).collect();
+        let mut done = lane();
+        for other in others {
+            match other.join() {
+                Ok(theirs) => done.extend(theirs),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        done
+    });
+    done.sort_by_key(|(n, _)| *n);
+    done.into_iter().map(|(_, raw)| raw).collect()
 }
 
 /// Reads one segment up to `end`, where its successor says that it ends.
@@ -228,7 +262,8 @@ fn read<F: DiskFile>(found: &Inventory<F>, link: &Link, end: Option<u64>) -> io:
     loop {
         let (offset, bytes, why) = match walk.step()? {
             Step::Record(found) => {
-                raw.records.push(*found);
+                raw.named(&found);
+                raw.records.push(found);
                 continue;
             }
             Step::End(offset) => {
@@ -255,6 +290,18 @@ fn read<F: DiskFile>(found: &Inventory<F>, link: &Link, end: Option<u64>) -> io:
 }
 
 impl Raw {
+    /// Takes note of what a record names as durable.
+    fn named(&mut self, record: &Found) {
+        let named = match &record.content {
+            Content::Batch(batch) => batch.head.durable,
+            Content::Watermark { at, .. } => *at,
+            _ => return,
+        };
+        if self.durable.before(named) {
+            self.durable = named;
+        }
+    }
+
     fn unread(&mut self, from: u64, to: u64, bytes: Bytes, why: String) {
         if from < to {
             self.bad.push((self.records.len(), Unread { from, to, bytes, why }));
@@ -327,3 +374,7 @@ fn drop_half_truncation(proof: &mut Proof) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "scan_tests.rs"]
+mod tests;

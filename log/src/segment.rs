@@ -295,7 +295,7 @@ pub(crate) struct Found {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A record that verifies and continues the chain.
-    Record(Box<Found>),
+    Record(Found),
     /// The limit was reached in order.
     End(u64),
     /// Nothing was ever written here (zeros where a batch would begin).
@@ -346,7 +346,8 @@ impl<'f, F: DiskFile> Walk<'f, F> {
         let offset = at.offset;
         at.offset += header.size();
         at.chain = header.crc;
-        if let Content::Batch { len, .. } = content {
+        if let Content::Batch(batch) = &content {
+            let len = batch.len;
             let Some(end) = offset.checked_add(len).filter(|end| *end <= self.limit) else {
                 return Ok(Step::Bad(offset, "the batch is longer than its segment".into()));
             };
@@ -356,7 +357,7 @@ impl<'f, F: DiskFile> Walk<'f, F> {
             at.batch_end = end;
         }
         self.cursor = at;
-        Ok(Step::Record(Box::new(Found { offset, header, content })))
+        Ok(Step::Record(Found { offset, header, content }))
     }
 
     /// Searches the next record behind the cursor, within its batch, that verifies at its place,
@@ -385,7 +386,7 @@ impl<'f, F: DiskFile> Walk<'f, F> {
     pub(crate) fn resync(&mut self) -> io::Result<bool> {
         let mut offset = align_up(self.cursor.offset + 1);
         while offset < self.limit {
-            if let Ok((header, Content::Batch { .. })) = self.record_at(offset, self.limit)? {
+            if let Ok((header, Content::Batch(_))) = self.record_at(offset, self.limit)? {
                 self.cursor = Cursor { offset, chain: header.chain, batch_end: offset };
                 return Ok(true);
             }

@@ -58,7 +58,7 @@ impl Pending {
     pub(crate) fn found(&mut self, segment: u64, records: &[Found]) {
         let Some((first, rest)) = records.split_first() else { return };
         let prev = match &first.content {
-            Content::Batch { head, .. } => head.prev,
+            Content::Batch(batch) => batch.head.prev,
             Content::LostBatch { prev } => *prev,
             _ => return,
         };

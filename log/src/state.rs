@@ -210,7 +210,7 @@ impl State {
         found: &crate::segment::Found,
     ) -> Result<(), String> {
         match &found.content {
-            Content::Batch { head, .. } => self.hard = head.hard,
+            Content::Batch(batch) => self.hard = batch.head.hard,
             Content::Entry(facts) => {
                 let at = place_of(header, found, facts);
                 self.append(found.header.id, at, facts.membership.as_deref().cloned())?;
@@ -223,7 +223,7 @@ impl State {
             // A lost repair fills nothing: the hole is open again.
             Content::Lost { .. } if found.header.kind == Kind::Repair => {}
             Content::Lost { crc } => self.append_lost(header.unique, found.header.id, *crc)?,
-            Content::Gap(resume) => self.gap(header, *resume)?,
+            Content::Gap(resume) => self.gap(header, **resume)?,
             Content::Truncate { .. } => {
                 let from = found.header.id.index;
                 // Older segments that held the entry before may be gone: this one stands alone.

@@ -575,6 +575,25 @@ fn a_batch_of_the_usual_size_costs_one_sync() {
 }
 
 #[test]
+fn a_start_without_a_spare_does_not_wait_for_a_whole_segment() {
+    const LONG: LogOptions = LogOptions { segment_bytes: 4 << 20 };
+    let disk = MemDisk::new();
+    let start = || Log::open(disk.clone(), Owner { member: OWNER, ..Owner::default() }, LONG);
+    let mut log = start().unwrap();
+    let newest = |disk: &MemDisk| disk.files().into_iter().rfind(|(name, _)| name.contains('-'));
+    assert_eq!(newest(&disk).unwrap().1.len(), 1 << 20);
+    // The log goes on behind its short segment, in one of the usual length.
+    for n in 1..=40 {
+        assert_eq!(log.persist(&[batch(n, n, n, 50_000)]), Ok(Seq(n)));
+    }
+    assert_eq!(newest(&disk).unwrap().1.len(), 4 << 20);
+    drop(log);
+    let log = start().unwrap();
+    assert_eq!(log.recovered().last.index, Index(40));
+    assert_eq!(log.reader().read(Index(1), Index(40), 1 << 30).unwrap().len(), 40);
+}
+
+#[test]
 fn a_newer_format_is_refused_untouched() {
     let disk = three_batches();
     let (file, _) = place(&disk, 1);

@@ -14,6 +14,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Most threads that a start reads files on: beyond this memory is the limit, not the processor.
+const LANES_MAX: usize = 4;
+
 /// A directory of the real file system. Errors carry the operation and the path.
 #[derive(Clone, Debug)]
 pub struct RealDisk {
@@ -158,6 +161,10 @@ impl Disk for RealDisk {
 
     fn sync_dir(&self, path: &str) -> io::Result<()> {
         sync_directory(&self.path(path)?)
+    }
+
+    fn lanes(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, |cores| cores.get().min(LANES_MAX))
     }
 
     fn lock(&self, path: &str) -> io::Result<Box<dyn Send + Sync>> {
