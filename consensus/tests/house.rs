@@ -32,7 +32,7 @@ const MAY_DEPEND: [(&str, &[&str]); 6] = [
 ];
 /// Packages with a workspace of their own: their sources keep the rules, their manifests cannot
 /// inherit anything.
-const APART: [&str; 1] = ["book/compare"];
+const APART: [&str; 2] = ["book/compare", "log/adapters"];
 /// Lint groups that nobody may switch off, not even with a reason.
 const GROUPS: [&str; 9] = [
     "warnings",
@@ -306,7 +306,10 @@ fn workspace() -> Vec<Source> {
     for name in MAY_DEPEND.iter().map(|(name, _)| *name).chain(APART) {
         sources_below(name, &mut paths);
     }
-    let apart = |path: &str| APART.iter().any(|dir| path.starts_with(dir));
+    let apart = |path: &str| {
+        let below = |dir: &str| path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'));
+        APART.into_iter().any(below)
+    };
     paths.retain(|path| !(path.ends_with(".toml") && apart(path)));
     let texts: BTreeMap<_, _> = paths
         .into_iter()
@@ -320,7 +323,7 @@ fn workspace() -> Vec<Source> {
         tests.extend(Source::new(path, text, false).test_modules());
     }
     let is_test = |path: &str| {
-        let place = match APART.iter().any(|dir| path.starts_with(dir)) {
+        let place = match apart(path) {
             // A package may lie at any depth below the folder.
             true => path.split('/').skip(2).any(|p| p == "tests" || p == "benches"),
             false => path.split('/').nth(1).is_some_and(|p| p == "tests" || p == "benches"),
