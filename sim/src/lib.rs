@@ -22,6 +22,7 @@ pub mod broker;
 pub mod campaign;
 pub mod check;
 pub mod choices;
+pub mod damage;
 pub mod explore;
 pub mod faults;
 pub mod hash;

@@ -39,6 +39,8 @@ enum Verb {
     /// Cut the power at every moment of short histories of a log, in every way, and recover from
     /// each; exit 1 if anything acknowledged was lost or anything unknown found.
     CrashExplore(cli::crash_explore::CrashExplore),
+    /// Damage a data directory on purpose, to watch what its member makes of it.
+    Damage(cli::damage::Damage),
     /// List or run scenarios: the four data losses, with the guard off and on, and others.
     Scenario(cli::scenario::ScenarioCommand),
     /// Plant known bugs one at a time; exit 1 if the simulator does not see one of them.
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Verb::Shrink(command) => command.execute(),
         Verb::Explore(command) => command.execute(),
         Verb::CrashExplore(command) => command.execute(),
+        Verb::Damage(command) => command.execute(),
         Verb::Scenario(command) => command.execute(),
         Verb::Mutants(command) => command.execute(),
         Verb::CheckHistory(command) => command.execute(),

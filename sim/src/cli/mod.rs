@@ -2,6 +2,7 @@
 
 pub(crate) mod check_history;
 pub(crate) mod crash_explore;
+pub(crate) mod damage;
 pub(crate) mod explore;
 pub(crate) mod mutants;
 pub(crate) mod replay;
