@@ -418,7 +418,7 @@ impl<'f, F: DiskFile> Walk<'f, F> {
         let record = self.window.get(offset, size)?;
         if !header.verifies(self.unique, offset, record) {
             return Ok(Err(Some(format!(
-                "the checksum of a {} does not match",
+                "the checksum of the {} does not match",
                 header.kind.word()
             ))));
         }
