@@ -221,14 +221,18 @@ fn read_run<F: DiskFile>(
         .share(*start, len)
         .map_err(|e| LogFault::Poisoned { detail: format!("map {}: {e}", segment.path) })?;
     for (index, (offset, size)) in (first.0..).map(Index).zip(records) {
-        let entry = entry_in(&view, offset - start, *size).and_then(|entry| check(entry, index));
-        entries.push(entry.map_err(|why| damaged(segment, *offset, index, &why))?);
+        match entry_in(&view, offset - start, *size) {
+            Ok(entry) if entry.id.index == index => entries.push(entry),
+            Ok(other) => return Err(damaged(segment, *offset, index, &misplaced(&other))),
+            Err(why) => return Err(damaged(segment, *offset, index, &why)),
+        }
     }
     Ok(())
 }
 
 /// The entry of a record that lies in a view; its payload shares the view. The entry's own CRC is
 /// verified by each read, since the view may have changed under it after the first.
+#[inline]
 fn entry_in(view: &Bytes, offset: u64, size: u64) -> Result<Entry, String> {
     let short = || "the view is too short".to_owned();
     let range = usize::try_from(offset).ok().zip(usize::try_from(offset + size).ok());
@@ -237,11 +241,8 @@ fn entry_in(view: &Bytes, offset: u64, size: u64) -> Result<Entry, String> {
     entry_of(record, |payload| view.slice(start + payload.start..start + payload.end))
 }
 
-fn check(entry: Entry, index: Index) -> Result<Entry, String> {
-    if entry.id.index == index {
-        return Ok(entry);
-    }
-    Err(format!("entry {} where another one belongs", entry.id))
+fn misplaced(entry: &Entry) -> String {
+    format!("entry {} where another one belongs", entry.id)
 }
 
 fn damaged<F>(segment: &Segment<F>, offset: u64, index: Index, why: &str) -> LogFault {
@@ -265,7 +266,8 @@ fn read_apart<F: DiskFile>(
             if !header.verifies(segment.header.unique, *offset, &record) {
                 return Err("the record does not verify".into());
             }
-            check(shared_entry(&record.into())?, index)
+            let entry = shared_entry(&record.into())?;
+            if entry.id.index == index { Ok(entry) } else { Err(misplaced(&entry)) }
         };
         entries.push(read().map_err(|why| damaged(segment, *offset, index, &why))?);
     }

@@ -560,6 +560,7 @@ pub(crate) fn shared_entry(record: &Bytes) -> Result<Entry, String> {
 }
 
 /// As [`shared_entry`]; `command` makes the payload of a command from where it lies in the record.
+#[inline]
 pub(crate) fn entry_of(
     record: &[u8],
     command: impl FnOnce(std::ops::Range<usize>) -> Bytes,
@@ -575,6 +576,7 @@ pub(crate) fn entry_of(
 }
 
 /// Splits an entry's body and checks the entry's own CRC.
+#[inline]
 fn entry_from(
     header: &Header,
     body: &[u8],
@@ -591,6 +593,7 @@ fn entry_from(
 }
 
 /// Splits an entry's body.
+#[inline]
 fn split_entry(
     header: &Header,
     body: &[u8],
