@@ -81,6 +81,28 @@ impl<D: Disk> Metastore<D> {
         Ok(machine)
     }
 
+    /// Opens the store of a member that is held: it is read where it can be, nothing of it or
+    /// beside it is ever written, and where there is none that can be used an empty one in memory
+    /// stands for it (R5).
+    ///
+    /// # Errors
+    /// [`OpenError`] if a stranger's store is there, or if it cannot be read.
+    pub fn look(disk: D, options: StoreOptions) -> Result<Self, OpenError> {
+        let found = match store_exists(&disk)? {
+            true => Some(Store::look_at(&disk, STORE_FILE, &options)),
+            false => None,
+        };
+        let (store, header) = match found {
+            Some(Ok(found)) => found,
+            None | Some(Err(OpenError::Untrusted(_))) => Store::in_memory(&options)?,
+            Some(Err(error)) => return Err(error),
+        };
+        let slot = Arc::new(Slot::default());
+        slot.install(Arc::new(store));
+        let durable = header.last;
+        Ok(Self { disk, options, slot, header, durable, skipped: 0, restores: 0, condemned: false })
+    }
+
     /// What a store holds, if there is one, without writing a byte: for the restart decision and
     /// for forensics.
     ///

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | holds nothing | holds nothing | fresh |
 //! | any | another cluster's, or a newer build's | refuse |
+//! | held: it proves too little (R5, R14) | any other | look: nothing is written, the store is read if it can be |
 //! | ends before the store's last entry | trusted | refuse: the log was lost (R1) |
 //! | holds another entry there | trusted | refuse: they do not belong together |
 //! | conflicts with a snapshot that the store is ahead of | trusted | refuse: one is a stranger's |
@@ -59,6 +60,12 @@ pub enum Plan {
     SetAside {
         /// Why it cannot be trusted.
         why: String,
+    },
+    /// The log is held: no byte of the directory changes, and nothing that the log does not prove
+    /// is compared with the store (R5).
+    Look {
+        /// Why the log is held.
+        held: String,
     },
     /// The node does not start.
     Refuse(Refused),
@@ -128,6 +135,12 @@ pub fn decide(log: &Recovered, store: &StoreFacts) -> Plan {
     let snapshot = log.snapshot.as_ref().map(|meta| meta.last);
     // A snapshot at or above the base carries everything that the log does not.
     let cover = snapshot.filter(|last| last.index >= log.base.index);
+    if let StoreFacts::Foreign(why) = store {
+        return Plan::Refuse(Refused::Foreign(why.clone()));
+    }
+    if let Some(why) = &log.held {
+        return Plan::Look { held: why.clone() };
+    }
     let holds = match store {
         StoreFacts::Foreign(why) => return Plan::Refuse(Refused::Foreign(why.clone())),
         StoreFacts::Untrusted(why) => {
@@ -211,6 +224,10 @@ pub fn start<D: Disk>(
     let plan = decide(&log.recovered(), &facts);
     match &plan {
         Plan::Refuse(why) => return Err(why.clone().into()),
+        Plan::Look { .. } => {
+            let store = Metastore::look(disk, options)?;
+            return Ok(Started { lock, identity, log, store, plan });
+        }
         Plan::SetAside { .. } => set_aside(&disk).map_err(OpenError::from)?,
         Plan::Fresh | Plan::Replay { .. } | Plan::Install { .. } => {}
     }
@@ -348,6 +365,18 @@ mod tests {
     }
 
     #[test]
+    fn a_held_log_is_compared_with_no_store_but_a_strangers() {
+        let held = Recovered { held: Some("row P8".to_owned()), ..log(0, 9, None) };
+        let untrusted = StoreFacts::Untrusted("torn".to_owned());
+        // What is proved of the log may end anywhere: it speaks neither for nor against the store.
+        for store in [StoreFacts::Empty, holds(4), holds(40), untrusted] {
+            assert_eq!(decide(&held, &store), Plan::Look { held: "row P8".to_owned() });
+        }
+        let foreign = StoreFacts::Foreign("of another cluster".to_owned());
+        assert!(matches!(refused(decide(&held, &foreign)), Refused::Foreign(_)));
+    }
+
+    #[test]
     fn a_gap_between_store_and_log_without_a_snapshot_is_refused() {
         for snapshot in [None, Some(LogId::new(1, 4))] {
             let why = refused(decide(&log(5, 9, snapshot), &StoreFacts::Empty));
@@ -418,12 +447,13 @@ mod tests {
                     assert!(found.index.0 <= at && at <= last, "{case}");
                 }
                 Plan::Refuse(_) => assert!(at <= base, "{case}"),
+                Plan::Look { .. } => panic!("only a held log is looked at alone: {case}"),
             }
             seen[match plan {
                 Plan::Fresh => 0,
                 Plan::Replay { .. } => 1,
                 Plan::Install { .. } => 2,
-                Plan::SetAside { .. } => 3,
+                Plan::SetAside { .. } | Plan::Look { .. } => 3,
                 Plan::Refuse(_) => 4,
             }] += 1;
         }

@@ -8,6 +8,7 @@ use crate::rows::{ROWS, Rows, decode};
 use holdfast_consensus::fault::StoreFault;
 use holdfast_consensus::{ClusterId, LogId};
 use holdfast_log::disk::{Disk, DiskFile, Mode};
+use redb::backends::InMemoryBackend;
 use redb::{
     Builder, Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase,
     ReadableTableMetadata, TableError, WriteTransaction,
@@ -180,7 +181,38 @@ impl Store {
         path: &str,
         options: &StoreOptions,
     ) -> Result<Header, OpenError> {
-        Self::look(disk, path, options, Mode::Read)?.0.checked(options)
+        Self::look_at(disk, path, options).map(|(_, header)| header)
+    }
+
+    /// Opens the store at `path` for reading alone: what redb writes by itself stays in memory.
+    pub(crate) fn look_at<D: Disk>(
+        disk: &D,
+        path: &str,
+        options: &StoreOptions,
+    ) -> Result<(Self, Header), OpenError> {
+        let (store, _) = Self::look(disk, path, options, Mode::Read)?;
+        let header = store.checked(options)?;
+        Ok((store, header))
+    }
+
+    /// An empty store without a file.
+    pub(crate) fn in_memory(options: &StoreOptions) -> Result<(Self, Header), StoreFault> {
+        let gate = Arc::new(Gate::default());
+        let db = Builder::new()
+            .set_cache_size(options.cache_bytes)
+            .create_with_backend(InMemoryBackend::new())
+            .map_err(|e| gate.fault("make a store in memory", e))?;
+        let store = Self { db, gate };
+        let mut header = Header {
+            cluster: options.cluster,
+            epoch: options.epoch,
+            group: options.group,
+            ..Header::default()
+        };
+        let txn = store.begin(false)?;
+        Rows::open(&txn, &store.gate, &header)?.finish(&mut header)?;
+        store.commit(txn)?;
+        Ok((store, header))
     }
 
     /// Opens the store with every write held back.

@@ -172,3 +172,45 @@ fn a_damaged_store_is_set_aside_and_rebuilt_from_the_whole_log() {
     started.store.apply(&history(20), &mut Vec::new()).expect("rebuilds");
     assert_eq!(started.store.applied().last.index, Index(20));
 }
+
+/// Damages both headers of the newest segment: its records verify and belong nowhere.
+fn unproved(disk: &MemDisk) {
+    let newest = disk.files().into_keys().rfind(|path| path.starts_with("log/0"));
+    let newest = newest.expect("a segment");
+    for offset in [48, 4096 + 48] {
+        disk.flip_bit(&newest, offset, 3).expect("there");
+    }
+}
+
+#[test]
+fn over_a_held_log_the_store_is_read_and_nothing_is_written() {
+    let disk = lived(400, 30);
+    unproved(&disk);
+    let before = disk.files();
+    let started = begin(&disk).expect("a held member starts");
+    assert!(matches!(started.plan, Plan::Look { .. }), "{:?}", started.plan);
+    assert!(started.log.recovered().held.is_some());
+    let applied = started.store.applied();
+    assert_eq!((applied.last.index, applied.durable.index), (Index(30), Index(30)));
+    let row = started.store.view().kv_get(b"k7").expect("readable").value;
+    assert_eq!(row.map(|row| row.value.to_vec()), Some(b"v".to_vec()));
+    drop(started);
+    assert_eq!(disk.files(), before, "not a byte has changed");
+}
+
+#[test]
+fn over_a_held_log_a_store_that_cannot_be_used_keeps_nobody_from_giving_entries_back() {
+    for garbage in [None, Some(vec![7; 4096])] {
+        let disk = lived(400, 30);
+        unproved(&disk);
+        let mut files = disk.files();
+        files.retain(|path, _| !path.starts_with("store/"));
+        files.extend(garbage.map(|bytes| ("store/meta.redb".to_owned(), bytes)));
+        let disk = MemDisk::from_files(files.clone());
+        let started = begin(&disk).expect("a held member starts");
+        assert!(matches!(started.plan, Plan::Look { .. }), "{:?}", started.plan);
+        assert_eq!(started.store.applied().last, LogId::default());
+        drop(started);
+        assert_eq!(disk.files(), files, "not a byte has changed");
+    }
+}

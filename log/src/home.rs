@@ -91,15 +91,17 @@ impl<D: Disk> Home<D> {
             identity.as_ref().map_or_else(Default::default, |i| (i.cluster, i.epoch));
         let owner = Owner { member, group: 0, cluster, epoch };
         let mut log = Log::open(disk.clone(), owner, options.log.clone())?;
-        refuse_damage(&log)?;
         let identity = match identity {
             Some(identity) => identity,
             None => first_identity(&disk, member, &options.name, &mut log)?,
         };
         let mut home = Self { disk, lock, identity, log };
-        // A held member changes nothing (R5).
-        if home.log.recovered().held.is_none() {
-            home.go_on()?;
+        // A held member changes nothing (R5). One that belongs to no cluster yet has nothing to
+        // give to anybody either.
+        match home.log.recovered().held {
+            Some(why) if !home.is_formed() => return Err(HomeError::Log(LogFault::Held { why })),
+            Some(_) => {}
+            None => home.go_on()?,
         }
         Ok(home)
     }
@@ -150,9 +152,13 @@ impl<D: Disk> Home<D> {
 
     fn finish_founding(&mut self, membership: Membership) -> Result<(), HomeError> {
         let recovered = self.log.recovered();
+        let body = Body::Membership(membership);
+        let entry = Entry { id: LogId::new(1, 1), time: 0, body };
+        if !recovered.holes.is_empty() {
+            // Nobody else has it yet, and the identity file repeats it.
+            self.log.repair(std::slice::from_ref(&entry))?;
+        }
         if recovered.last == LogId::default() {
-            let body = Body::Membership(membership);
-            let entry = Entry { id: LogId::new(1, 1), time: 0, body };
             let append = Entries::new(vec![entry])
                 .ok_or_else(|| HomeError::Refused("the first entry is malformed".into()))?;
             // A founding that was cut short may have left its term behind.
@@ -232,20 +238,6 @@ fn member_in_log<D: Disk>(disk: &D) -> Result<Option<MemberId>, HomeError> {
             loaded.path
         ))),
     }
-}
-
-/// A member may go on over holes, or held, only once the core keeps rule 15; until then a directory
-/// whose log is damaged is not started. The damaged bytes are as they were.
-fn refuse_damage<D: Disk>(log: &Log<D>) -> Result<(), HomeError> {
-    let found = log.recovered();
-    if let Some(why) = found.held {
-        return Err(HomeError::Log(LogFault::Held { why }));
-    }
-    let (Some(first), Some(last)) = (found.holes.first(), found.holes.last()) else {
-        return Ok(());
-    };
-    let detail = format!("{} entries do not verify; {REMEDY}", found.holes.len());
-    Err(HomeError::Log(LogFault::Damaged { first: first.index, last: last.index, detail }))
 }
 
 /// R1: the member id lives in the log and dies with it; no other file brings it back.

@@ -174,17 +174,70 @@ fn a_newer_identity_or_log_is_refused_untouched_with_both_versions() {
     }
 }
 
-#[test]
-fn a_directory_with_a_damaged_log_is_not_started() {
+/// A formed directory whose newest entry is damaged; with `everything` also the blocks that say
+/// what it was.
+fn damaged(everything: bool) -> MemDisk {
     let disk = MemDisk::new();
     open(&disk).unwrap().found(ClusterId(5), 6, three()).unwrap();
     drop(open(&disk).unwrap());
-    let all = crate::inspect::records(&disk).unwrap().map(Result::unwrap);
-    let entry = all.filter(|r| r.kind == "entry").last().unwrap();
-    let file = disk.open(&entry.file, Mode::Write).unwrap();
-    let mut byte = [0];
-    file.read_at(entry.offset + 40, &mut byte).unwrap();
-    file.write_at(entry.offset + 40, &[byte[0] ^ 1]).unwrap();
+    let all: Vec<_> = crate::inspect::records(&disk).unwrap().map(Result::unwrap).collect();
+    let entry = all.iter().rfind(|r| r.kind == "entry").unwrap();
+    disk.flip_bit(&entry.file, entry.offset + 40, 0).unwrap();
+    if everything {
+        let newest = disk.files().into_keys().rfind(|p| p.starts_with("log/0")).unwrap();
+        // Both copies of the newest header: nothing tells where its records belong.
+        for at in [8, 4096 + 8] {
+            disk.flip_bit(&newest, at + 40, 1).unwrap();
+        }
+    }
+    disk
+}
+
+#[test]
+fn a_directory_with_a_damaged_entry_is_opened_and_names_it() {
+    let disk = damaged(false);
+    let mut home = open(&disk).unwrap();
+    let found = home.log().recovered();
+    assert_eq!((found.held, found.last), (None, LogId::new(1, 1)));
+    assert_eq!(found.holes.iter().map(|h| h.index.0).collect::<Vec<_>>(), [1]);
+    assert!(home.is_formed());
+}
+
+#[test]
+fn a_held_directory_is_opened_and_not_a_byte_of_it_changes() {
+    let disk = damaged(true);
+    let before = disk.files();
+    let mut home = open(&disk).unwrap();
+    let found = home.log().recovered();
+    assert!(found.held.is_some() && home.is_formed());
+    let append = Entries::default();
+    let write = Persist { seq: Seq(1), truncate_from: None, append, hard: None };
+    assert!(matches!(home.log().persist(&[write]), Err(LogFault::Held { .. })));
+    assert!(matches!(home.log().watermark(Index(1)), Err(LogFault::Held { .. })));
+    drop(home);
+    assert_eq!(disk.files(), before);
+}
+
+#[test]
+fn a_founder_whose_first_entry_is_damaged_before_anybody_has_it_writes_it_again() {
+    let disk = damaged(false);
+    let mut identity = Identity::read(&disk).unwrap().expect("there");
+    identity.state = IdentityState::Founding { membership: three() };
+    identity.write(&disk).unwrap();
+    let mut home = open(&disk).unwrap();
+    let found = home.log().recovered();
+    assert!(found.holes.is_empty() && home.is_formed());
+    assert_eq!(found.memberships, [(Index(1), three())]);
+}
+
+#[test]
+fn a_held_directory_that_belongs_to_no_cluster_is_refused() {
+    let disk = damaged(true);
+    let mut identity = Identity::read(&disk).unwrap().expect("there");
+    identity.state = IdentityState::Founding { membership: three() };
+    identity.write(&disk).unwrap();
+    let before = disk.files();
     let fault = open(&disk).err().expect("must be refused");
-    assert!(matches!(fault, HomeError::Log(LogFault::Damaged { .. })), "{fault}");
+    assert!(matches!(fault, HomeError::Log(LogFault::Held { .. })), "{fault}");
+    assert_eq!(disk.files(), before);
 }

@@ -69,6 +69,8 @@ pub enum Fault {
     ClockJump,
     /// A leader stood still until another led.
     StaleLeader,
+    /// A bit of what was synced changed.
+    Rotten,
 }
 
 impl Fault {
@@ -108,12 +110,13 @@ impl Fault {
             Self::ClockRate => "clock_rate",
             Self::ClockJump => "clock_jump",
             Self::StaleLeader => "stale_leader",
+            Self::Rotten => "rotten",
         }
     }
 }
 
 /// Every fault, in the order of reports.
-pub const ALL: [Fault; 32] = [
+pub const ALL: [Fault; 33] = [
     Fault::Crash,
     Fault::Kill,
     Fault::EffectBoundary,
@@ -146,6 +149,7 @@ pub const ALL: [Fault; 32] = [
     Fault::ClockRate,
     Fault::ClockJump,
     Fault::StaleLeader,
+    Fault::Rotten,
 ];
 
 /// How often each fault was injected.

@@ -4,11 +4,15 @@ use holdfast_consensus::event::{Event, StepDown};
 
 /// Names of the events that are counted like marks, in the order of the alphabet.
 pub const EVENTS: &[&str] = &[
+    "event-damaged",
     "event-headroom-low",
+    "event-held",
     "event-installed",
     "event-log-reopened",
+    "event-repaired",
     "event-snapshot-failed",
     "event-snapshot-transfer-failed",
+    "event-stepped-down-damaged",
     "event-stepped-down-higher-term",
     "event-stepped-down-lost-quorum",
     "event-stepped-down-write-failed",
@@ -55,6 +59,9 @@ mod tests {
             Event::LogReopened { fault: String::new() },
             Event::SteppedDown { term: Term(1), why: StepDown::LostQuorum },
             Event::Truncated { from: Index(1), last: Index(2) },
+            Event::Damaged { first: Index(1), last: Index(2), count: 2 },
+            Event::Repaired { count: 2, left: 0 },
+            Event::SteppedDown { term: Term(1), why: StepDown::Damaged },
         ];
         for event in &events {
             let mark = mark_of(event).expect("it is counted");

@@ -97,6 +97,8 @@ pub struct Process {
     pub machine: TheMachine,
     /// Cluster and epoch.
     pub cluster: (ClusterId, u64),
+    /// Its log proves too little: it promises nothing (R5).
+    pub held: bool,
     boot: u64,
     _lock: Box<dyn Send + Sync>,
 }
@@ -162,6 +164,12 @@ pub struct Node {
     pub shadow: Shadow,
     /// Highest index it applied in any life.
     pub applied_ever: Index,
+    /// Somebody damaged what its disk had synced, and that shows until it is repaired.
+    pub damaged: bool,
+    /// Damaged since its log was last proved, or with entries that nobody has given back yet.
+    pub sick: bool,
+    /// Why it refused to start over the damage; nobody starts it again.
+    pub refused: Option<String>,
     /// Its member id, once it has one.
     pub member: MemberId,
 }
@@ -203,6 +211,9 @@ impl Node {
             marks: Watermarks::default(),
             shadow: Shadow::default(),
             applied_ever: Index(0),
+            damaged: false,
+            sick: false,
+            refused: None,
             member: MemberId::default(),
         }
     }
@@ -211,6 +222,12 @@ impl Node {
     #[must_use]
     pub const fn is_running(&self) -> bool {
         !matches!(self.state, State::Down)
+    }
+
+    /// True while a replica runs that is held (R5).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.process().is_some_and(|process| process.held)
     }
 
     /// The process, if it runs a replica.
@@ -308,7 +325,8 @@ pub fn run(
     let options = StoreOptions::small(home.identity().cluster, home.identity().epoch);
     let started = start(home, node.disk.clone(), options).map_err(|e| e.to_string())?;
     let Started { lock, identity, mut log, store: mut machine, plan: _ } = started;
-    let boot = log.recovered().boot;
+    let recovered = log.recovered();
+    let (boot, held) = (recovered.boot, recovered.held.is_some());
     let config = ReplicaConfig {
         // Small bounds, so that runs meet them.
         core: CoreConfig {
@@ -339,6 +357,7 @@ pub fn run(
         log,
         machine,
         cluster: (identity.cluster, identity.epoch),
+        held,
         boot,
         _lock: lock,
     })

@@ -133,6 +133,8 @@ faults! {
     FullSnapshot = "full-snapshot",
     /// A disk is full when its process starts.
     FullRestart = "full-restart",
+    /// Bits of a log change that were synced and are known durable, while its process is down.
+    Rot = "rot",
 }
 
 /// What the clients of a run do.

@@ -61,7 +61,9 @@ impl Core {
         let log = LogView::new(recovered);
         let mut shared = Shared::new(config, seed, hard, log, floor, now);
         shared.held = held;
-        shared.observe_damage();
+        if !held {
+            shared.observe_damage();
+        }
         // A snapshot of a newer term can be durable before the term itself was: no member is ever in
         // an older term than its log. Written with the first step, promised upon only then.
         let newest = shared.log.last().term;

@@ -10,11 +10,11 @@
 //!
 //! A disk put back from a backup, wiped or swapped is [`MemDisk::with_files`].
 //!
-//! # Why no campaign draws it
+//! # What a campaign draws
 //! Raft assumes that what was synced stays. A cluster survives its breach only with an answer of
-//! its own (rules 9, 15 to 17, and 1 to 5 for whole disks); until the product gives it, these are
-//! for scenarios that record what happens now, and for tests of a log that must refuse what does
-//! not verify.
+//! its own. Rot below the proved position has one (rules 9, 14 and 15), and campaigns draw it; lost
+//! and misdirected writes, and whole disks (rules 1 to 5), are for scenarios that record what happens
+//! now, and for tests of a log that must refuse what does not verify.
 
 use super::MemDisk;
 use super::image::{Image, Ino, Node, SectorState};

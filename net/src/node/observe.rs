@@ -86,7 +86,7 @@ fn storage(event: &Event, name: &dyn Fn(&MemberId) -> String, metrics: &Metrics)
             metrics.event("damaged");
             tracing::error!(
                 "{count} entries of the log, {first} to {last}, do not verify; fetching them from \
-                 other members"
+                 other members: keep those running, and replace this disk soon"
             );
         }
         Event::Repaired { count, left } => {

@@ -252,6 +252,8 @@ impl Core {
         let owned = lanes.join();
         match end {
             End::Stopped(reason) => Err(NodeError::Stopped(reason)),
+            // Not a byte of a held member changes, at its end neither.
+            End::Asked if status.held.is_some() => Ok(()),
             End::Asked => {
                 let (mut log, mut machine) = owned.ok_or(NodeError::Panicked)?;
                 close(&mut log, &mut machine, status.proved, status.commit)
@@ -284,6 +286,11 @@ fn report_plan(plan: &Plan) {
         Plan::Install { snapshot } => {
             tracing::info!("the store is restored from the snapshot through {snapshot}");
         }
+        Plan::Look { held } => tracing::error!(
+            "this member is held: {held}. It neither votes nor acknowledges, changes no byte of its \
+             log and store, and gives others the entries that it can read. `holdfast log verify` \
+             names the place; restore the disk if you can, and keep a majority of the others"
+        ),
         Plan::SetAside { why } => {
             tracing::error!("the store was set aside and is rebuilt: {why}");
         }

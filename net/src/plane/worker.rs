@@ -195,16 +195,18 @@ impl Keeper {
     fn standing(&self) -> Standing {
         let published = self.node.published();
         let volume = self.plane.volume();
+        let replica = published.replica.as_ref();
         Standing {
             member: self.node.member(),
             cluster: volume.cluster,
             volume: volume.volume,
             state_epoch: self.state_epoch.unwrap_or_default(),
             now: clock::now(),
-            contact: published.replica.as_ref().and_then(|replica| replica.contact),
+            contact: replica.and_then(|replica| replica.contact),
             stopped: matches!(published.phase, Phase::Stopped(_)),
             shutting_down: published.phase == Phase::Stopping || self.stop.load(Ordering::Relaxed),
-            held: false,
+            held: replica.is_some_and(|replica| replica.held.is_some()),
+            // Replicas do not compare their digests yet, so that nothing can dispute one.
             dispute: false,
         }
     }

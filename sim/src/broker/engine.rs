@@ -40,6 +40,8 @@ pub struct Sight<'a> {
     pub view: &'a View,
     /// The replica.
     pub status: &'a ReplicaStatus,
+    /// It has stopped by itself.
+    pub stopped: bool,
 }
 
 /// What a call of the replica was for.

@@ -89,9 +89,11 @@ fn standing(sight: &Sight<'_>, owner: &Owner) -> Result<Standing, ReadError> {
         state_epoch: held.state_epoch,
         now: sight.shown,
         contact: sight.status.contact,
-        stopped: false,
+        stopped: sight.stopped,
+        // A simulated process ends at once, however it ends.
         shutting_down: false,
-        held: false,
+        held: sight.status.held.is_some(),
+        // Replicas do not compare their digests: a checker does, and ends the run.
         dispute: false,
     })
 }

@@ -7,8 +7,9 @@ use super::commit_safety::Committed;
 use super::ground::Ground;
 use super::{Verdict, Violation};
 use crate::shadow::Shadow;
-use holdfast_consensus::{HardState, LogId, MemberId, Membership};
+use holdfast_consensus::{HardState, Index, LogId, MemberId, Membership};
 use holdfast_log::{MemDisk, inspect};
+use std::collections::BTreeSet;
 
 /// Name of the property.
 pub const PROPERTY: &str = "disk-images";
@@ -20,6 +21,10 @@ pub struct Image {
     pub log: Shadow,
     /// Its hard state.
     pub hard: HardState,
+    /// Entries that are damaged.
+    pub holes: BTreeSet<Index>,
+    /// It proves too little (R5).
+    pub held: bool,
 }
 
 impl Image {
@@ -32,12 +37,40 @@ impl Image {
         let recovered = inspect::proved(&synced).map_err(|e| {
             Violation::new(PROPERTY, format!("what is synced on {who} cannot be recovered: {e}"))
         })?;
-        Ok(Self { log: Shadow::of(&recovered), hard: recovered.hard })
+        Ok(Self {
+            log: Shadow::of(&recovered),
+            hard: recovered.hard,
+            holes: recovered.holes.iter().map(|hole| hole.index).collect(),
+            held: recovered.held.is_some(),
+        })
     }
 
     fn holds(&self, id: LogId) -> bool {
-        id.index < self.log.base().index || self.log.at(id.index) == Some(id)
+        let intact = !self.held && !self.holes.contains(&id.index);
+        intact && (id.index < self.log.base().index || self.log.at(id.index) == Some(id))
     }
+}
+
+/// The image of a member whose synced bytes somebody damaged: what is not whole is a hole, or the
+/// member is held; never is anything forgotten (R9, R14, R15).
+///
+/// # Errors
+/// If a committed entry is neither there nor a hole, or hard state or last entry are not proved.
+pub fn check_damaged(who: &str, image: &Image, ground: &Ground, committed: &Committed) -> Verdict {
+    if image.held {
+        return Ok(());
+    }
+    let reach = ground.last().index.min(committed.last().index);
+    let whole = |id: &LogId| !image.holes.contains(&id.index);
+    if let Some(id) = committed.at(reach).filter(whole) {
+        let holds = image.holds(id);
+        if ground.holds(id) && !holds {
+            return lost(format!(
+                "{who} had synced {id}, which is committed; its disk has no hole there"
+            ));
+        }
+    }
+    proved_end(who, image, ground)
 }
 
 /// The image of a member against what its log had confirmed.
@@ -53,6 +86,10 @@ pub fn check_member(who: &str, image: &Image, ground: &Ground, committed: &Commi
             image.log.last()
         ));
     }
+    proved_end(who, image, ground)
+}
+
+fn proved_end(who: &str, image: &Image, ground: &Ground) -> Verdict {
     if image.hard.term < ground.hard().term || image.log.last() < ground.last() {
         return lost(format!(
             "{who} had synced {:?} and a log up to {}; its disk proves {:?} and {}",
@@ -63,6 +100,18 @@ pub fn check_member(who: &str, image: &Image, ground: &Ground, committed: &Commi
         ));
     }
     Ok(())
+}
+
+/// The images of all members, of which some were damaged on purpose.
+///
+/// # Errors
+/// If nobody holds the last committed entry any more.
+pub fn check_anybody(images: &[(MemberId, Image)], committed: &Committed) -> Verdict {
+    let last = committed.last();
+    if last == LogId::default() || images.iter().any(|(_, image)| image.holds(last)) {
+        return Ok(());
+    }
+    lost(format!("{last} is committed, and no disk holds it undamaged"))
 }
 
 /// The images of all members against what is committed.

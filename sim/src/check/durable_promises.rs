@@ -18,7 +18,7 @@ pub const PROPERTY: &str = "durable-promises";
 pub fn check(who: &str, me: MemberId, to: MemberId, message: &Message, ground: &Ground) -> Verdict {
     let vote = |term, candidate| {
         let promised = HardState { term, voted_for: Some(candidate) };
-        if ground.hard() == promised {
+        if ground.hard() == promised && !ground.is_held() {
             return Ok(());
         }
         let what = format!("{who} votes for {candidate} in term {term}");
@@ -83,6 +83,20 @@ mod tests {
         };
         assert_eq!(says(&vote(4)), Ok(()));
         assert!(says(&vote(5)).is_err());
+    }
+
+    #[test]
+    fn a_vote_of_a_held_member_is_seen() {
+        let hard = HardState { term: Term(4), voted_for: Some(MemberId(4)) };
+        let mut found = holdfast_consensus::Recovered { hard, ..Default::default() };
+        let vote =
+            Message::Vote { term: Term(4), pre: false, last: LogId::default(), transfer: false };
+        let mut ground = Ground::default();
+        ground.proved(&found);
+        assert_eq!(check("n1", MemberId(4), MemberId(2), &vote, &ground), Ok(()));
+        found.held = Some("row P8".to_owned());
+        ground.proved(&found);
+        assert!(check("n1", MemberId(4), MemberId(2), &vote, &ground).is_err());
     }
 
     #[test]

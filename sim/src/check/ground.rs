@@ -14,6 +14,8 @@ pub struct Ground {
     hard: HardState,
     /// Entries that recovery found damaged and nobody has given back yet (R15).
     holes: BTreeSet<Index>,
+    /// It is held: whatever it holds, it promises nothing (R5).
+    held: bool,
     /// The batches of the job that is out.
     writing: Vec<Persist>,
     /// Highest entry acknowledged to the leader of a term, in any life.
@@ -29,14 +31,8 @@ impl Ground {
         self.log = Shadow::of(recovered);
         self.hard = recovered.hard;
         self.holes = recovered.holes.iter().map(|hole| hole.index).collect();
+        self.held = recovered.held.is_some();
         self.writing.clear();
-    }
-
-    /// Damaged entries were replaced durably.
-    pub fn repaired(&mut self, filled: &[Index]) {
-        for index in filled {
-            self.holes.remove(index);
-        }
     }
 
     /// Batches go to the log.
@@ -81,11 +77,23 @@ impl Ground {
         id.index < self.log.base().index || self.log.at(id.index) == Some(id)
     }
 
+    /// True if it is held: it promises nothing (R5).
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Entries that are damaged.
+    #[must_use]
+    pub const fn holes(&self) -> &BTreeSet<Index> {
+        &self.holes
+    }
+
     /// True if it may acknowledge this entry: it durably holds it, and no entry up to it is damaged
     /// (R15).
     #[must_use]
     pub fn may_acknowledge(&self, id: LogId) -> bool {
-        self.holds(id) && self.holes.first().is_none_or(|hole| *hole > id.index)
+        !self.held && self.holds(id) && self.holes.first().is_none_or(|hole| *hole > id.index)
     }
 
     /// Its durable hard state.
@@ -132,21 +140,39 @@ pub(super) mod tests {
         use holdfast_consensus::Hole;
         let mut ground = Ground::default();
         let hole = |index| Hole { index: Index(index), known: None };
-        ground.proved(&Recovered {
+        let mut found = Recovered {
             first: Index(1),
             last: LogId::new(1, 5),
             terms: vec![LogId::new(1, 1)],
             holes: vec![hole(2), hole(4)],
             ..Recovered::default()
-        });
+        };
+        ground.proved(&found);
         assert!(ground.may_acknowledge(LogId::new(1, 1)));
         assert!(ground.holds(LogId::new(1, 3)) && !ground.may_acknowledge(LogId::new(1, 3)));
-        ground.repaired(&[Index(2)]);
+        found.holes.remove(0);
+        ground.proved(&found);
         assert!(ground.may_acknowledge(LogId::new(1, 3)));
         assert!(!ground.may_acknowledge(LogId::new(1, 5)));
         ground.writes(&[batch(Some(4), &[(2, 4)], 2)]);
         ground.written();
         assert!(ground.may_acknowledge(LogId::new(2, 4)), "what was cut is damaged no more");
+    }
+
+    #[test]
+    fn a_held_member_may_acknowledge_nothing() {
+        let found = Recovered {
+            first: Index(1),
+            last: LogId::new(1, 5),
+            terms: vec![LogId::new(1, 1)],
+            ..Recovered::default()
+        };
+        let mut ground = Ground::default();
+        ground.proved(&found);
+        assert!(ground.may_acknowledge(LogId::new(1, 5)));
+        ground.proved(&Recovered { held: Some("row P8".to_owned()), ..found });
+        assert!(ground.is_held() && ground.holds(LogId::new(1, 5)));
+        assert!(!ground.may_acknowledge(LogId::new(1, 5)));
     }
 
     #[test]

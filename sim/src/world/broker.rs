@@ -203,6 +203,7 @@ impl World {
             leader: leader.map(|leader| self.names[leader].as_str()),
             view: &process.view,
             status: &status,
+            stopped: process.replica.stopped(),
         };
         let done = act(&mut broker, &sight);
         let wants = broker.take();

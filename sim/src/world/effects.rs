@@ -10,6 +10,7 @@ use holdfast_consensus::invariant::{self, Before};
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::job::{Done, Job, LogJob, LogResult, ReplicaEffect, ReplicaInput};
 use holdfast_consensus::message::Message;
+use holdfast_consensus::traits::LogStore;
 use holdfast_consensus::{LogId, MemberId};
 
 type Effect = ReplicaEffect<TheLog, TheMachine>;
@@ -160,7 +161,10 @@ impl World {
                     let what = format!("{} writes {} behind {prev}", n.name, entry.id);
                     return Err(Violation::new("log-matching", what));
                 }
-                self.suite.history.on_entry(&n.name, prev, entry)?;
+                // Of what is damaged the term may be unknown.
+                if !n.ground.holes().contains(&prev.index) {
+                    self.suite.history.on_entry(&n.name, prev, entry)?;
+                }
                 n.shadow.push(entry.id);
             }
         }
@@ -176,15 +180,15 @@ impl World {
                     n.shadow = crate::shadow::Shadow::of(recovered);
                     n.ground.proved(recovered);
                 }
-                LogResult::Reset { .. } => {
-                    use holdfast_consensus::traits::LogStore;
+                // What fills a hole of unknown identity says of which term it is.
+                LogResult::Reset { .. } | LogResult::Repaired { .. } => {
                     if let Some(recovered) = n.process().map(|p| p.log.recovered()) {
+                        n.sick &= !recovered.holes.is_empty() || recovered.held.is_some();
                         n.shadow = crate::shadow::Shadow::of(&recovered);
                         n.ground.proved(&recovered);
                     }
                 }
                 LogResult::Persisted { .. } => n.ground.written(),
-                LogResult::Repaired { filled } => n.ground.repaired(filled),
                 _ => {}
             },
             Done::Log(Err(fault)) => {

@@ -37,7 +37,9 @@ impl World {
                 self.phase = Phase::Restarted;
                 self.progress.moved(self.now);
                 for node in 0..self.nodes.len() {
-                    self.crash(node, self.setup.last_crash_is_power);
+                    if self.nodes[node].is_running() {
+                        self.crash(node, self.setup.last_crash_is_power);
+                    }
                 }
                 self.read_disks()
             }
@@ -118,6 +120,9 @@ impl World {
     fn converged(&mut self) -> Result<bool, Violation> {
         let committed = self.committed();
         for node in &self.nodes {
+            if node.is_held() || node.refused.is_some() {
+                continue;
+            }
             let Some(process) = node.process() else { return Ok(false) };
             let core = process.replica.core();
             if core.commit() != committed || core.last().index != committed {
@@ -133,7 +138,7 @@ impl World {
     }
 
     fn compare_all(&self) -> Verdict {
-        for node in &self.nodes {
+        for node in self.nodes.iter().filter(|node| !node.is_held()) {
             let Some(process) = node.process() else { continue };
             let failed =
                 |e: String| Violation::new(durability::PROPERTY, format!("{}: {e}", node.name));

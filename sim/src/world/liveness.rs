@@ -7,6 +7,7 @@
 
 use super::noting::relief;
 use super::{Phase, World};
+use crate::check::ground::Ground;
 use crate::check::progress::SILENT_TIMEOUTS;
 use crate::check::stuck::{self, Blame, Fact};
 use crate::check::{Verdict, Violation};
@@ -14,6 +15,7 @@ use crate::choices::{Actor, Stream};
 use crate::trace::What;
 use holdfast_consensus::fault::{LogFault, StopReason};
 use holdfast_consensus::{Index, MemberId};
+use std::ops::RangeInclusive;
 
 /// Operations that the majority has to bring to an end before it is asked to agree.
 const EARNED: u64 = 12;
@@ -64,6 +66,12 @@ impl Liveness {
     pub(super) fn broken(&self, node: usize) -> Option<Broken> {
         self.broken.get(node).copied().flatten()
     }
+}
+
+/// What a log holds, as far as everybody agrees on it: up to its end, or what is committed.
+fn keeps(ground: &Ground, committed: Index) -> Option<RangeInclusive<u64>> {
+    let last = ground.last().index.min(committed);
+    (last > ground.base()).then(|| ground.base().next().0..=last.0)
 }
 
 impl World {
@@ -225,8 +233,11 @@ impl World {
             name: node.name.clone(),
             // A process that is down without being kept down is about to start.
             runs: !node.kept_down && !node.paused,
+            held: node.is_held() || node.refused.is_some(),
             has_space: self.liveness.broken(at) != Some(Broken::Full),
             holds: node.ground.holds(committed),
+            keeps: keeps(&node.ground, committed.index),
+            damaged: node.ground.holes().iter().map(|index| index.0).collect(),
             reaches: (0..self.nodes.len()).map(|b| at == b || both(at, b)).collect(),
         };
         self.nodes.iter().enumerate().map(fact).collect()
@@ -248,6 +259,12 @@ impl World {
         let gave_up = was_full && matches!(why, StopReason::Log(LogFault::Full { .. }));
         if gave_up || self.liveness.broken(node) == Some(Broken::Full) {
             self.note(Some(node), || format!("stops for want of space: {why}"));
+            self.crash(node, false);
+            return Ok(());
+        }
+        if n.damaged {
+            // It knows too little to go on; its next start says what becomes of it.
+            self.note(Some(node), || format!("stops over damage: {why}"));
             self.crash(node, false);
             return Ok(());
         }

@@ -18,6 +18,7 @@ mod network;
 mod noting;
 mod processes;
 mod record;
+mod rot;
 pub mod script;
 mod suite;
 mod watch;

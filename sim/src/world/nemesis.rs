@@ -86,6 +86,7 @@ impl World {
                 self.pause_for(node, span);
             }
             FaultKind::Transfer => return self.transfer(node),
+            FaultKind::Rot => return self.rot(node, power),
             FaultKind::CutOneWay
             | FaultKind::CutLink
             | FaultKind::Isolate

@@ -3,9 +3,9 @@
 //! Injected: power loss and kill -9 between two events, between two effects of one step, and, with
 //! a fuse, after any operation of the disk inside a job or a start; pauses of a whole process or of
 //! one lane; what `focus` aims. The fuse is at zero before the replica and its stores are dropped,
-//! so that no tidy shutdown hides a crash. Never injected: a disk that is replaced, rolled back or
-//! damaged below its syncs (those members are for later rules). A cluster must survive it: Raft
-//! assumes that what was synced stays and nothing else.
+//! so that no tidy shutdown hides a crash. Never injected here: a disk that is replaced or
+//! rolled back (those members are for later rules), or damaged below its syncs (see `rot`). A
+//! cluster must survive it: Raft assumes that what was synced stays and nothing else.
 
 use super::noting::relief;
 use super::{Event, Phase, World, draw_clock};
@@ -139,6 +139,13 @@ impl World {
             self.crash(node, false);
             return Ok(());
         }
+        if !blown && self.nodes[node].damaged {
+            let why = why.to_owned();
+            self.note(Some(node), || What::life("refuses", format!("does not start: {why}")));
+            self.nodes[node].kept_down = true;
+            self.nodes[node].refused = Some(why);
+            return Ok(());
+        }
         if !blown {
             let name = self.nodes[node].name.clone();
             return Err(Violation::new("restart", format!("{name} does not start: {why}")));
@@ -168,6 +175,7 @@ impl World {
     pub(super) fn up(&mut self, node: usize, process: Process) -> Verdict {
         let recovered = process.log.recovered();
         let applied = process.machine.applied();
+        self.expects_damage(node, &recovered)?;
         let n = &mut self.nodes[node];
         n.shadow = Shadow::of(&recovered);
         n.ground.proved(&recovered);
@@ -175,7 +183,11 @@ impl World {
         n.answered = Answered::default();
         n.marks = Watermarks::default();
         n.marks.start(applied.last.index);
-        n.promises.on_restart(&n.name, recovered.hard.term, recovered.last)?;
+        if recovered.held.is_some() {
+            self.summary.marks.insert("event-held");
+        } else {
+            n.promises.on_restart(&n.name, recovered.hard.term, recovered.last)?;
+        }
         // What recovery proved is what was written: every entry of it matches every other log. Of a
         // damaged one no more than its term can be compared, and of its successor less.
         let mut prev = recovered.base;
@@ -212,6 +224,11 @@ impl World {
         self.note(Some(node), || {
             let (hard, last) = (recovered.hard, recovered.last);
             let what = format!("runs: {}, last {last}, applied {}", hard.term, applied.last);
+            let what = match (&recovered.held, recovered.holes.len()) {
+                (Some(why), _) => format!("{what}; held: {why}"),
+                (None, 0) => what,
+                (None, holes) => format!("{what}; {holes} entries are damaged"),
+            };
             What::life("runs", what)
         });
         if self.phase == Phase::Active && self.nodes[node].loops > 0 {

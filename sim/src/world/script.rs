@@ -24,7 +24,8 @@ use holdfast_consensus::event::RoleKind;
 use holdfast_consensus::job::{Call, Lane, ReplicaInput};
 use holdfast_consensus::message::Outcome;
 use holdfast_consensus::replica::ReplicaStatus;
-use holdfast_consensus::{MemberId, Micros, Ticket};
+use holdfast_consensus::traits::{LogReader, LogStore};
+use holdfast_consensus::{Entry, Index, LogId, MemberId, Micros, Ticket};
 use holdfast_fsm::{Command, SessionRef, View, command};
 use holdfast_log::MemDisk;
 use std::collections::BTreeMap;
@@ -188,10 +189,11 @@ impl World {
         leaders.max().map(|(_, node)| node)
     }
 
-    /// True if every replica that runs is ready, one of them leads, and no paused node does.
+    /// True if every replica that runs is ready or held, one of them leads, and no paused node does.
     #[must_use]
     pub fn is_serving(&self) -> bool {
-        let ready = |node| self.status(node).is_none_or(|status| status.not_ready.is_none());
+        let serves = |s: ReplicaStatus| s.not_ready.is_none() || s.held.is_some();
+        let ready = |node| self.status(node).is_none_or(serves);
         self.leader().is_some_and(|leader| !self.nodes[leader].paused)
             && (0..self.nodes.len()).all(ready)
     }
@@ -200,6 +202,12 @@ impl World {
     #[must_use]
     pub fn outcome(&self, ticket: Ticket) -> Option<&Outcome> {
         self.scripted.outcomes.get(&ticket)
+    }
+
+    /// Why the node refused to start over damage, if it did.
+    #[must_use]
+    pub fn refused(&self, node: usize) -> Option<&str> {
+        self.nodes[node].refused.as_deref()
     }
 
     /// An answer to nobody in the crowd: to the script, or to somebody who gave up.
@@ -424,6 +432,41 @@ impl Script {
         }
     }
 
+    /// Flips one bit (0 to 7) of one byte of a file of this node, as rot does: durably, whatever
+    /// was synced.
+    ///
+    /// # Errors
+    /// If the file has no such byte.
+    pub fn flip(&mut self, node: usize, path: &str, offset: u64, bit: u8) -> Verdict {
+        self.world.flip(node, path, offset, bit)
+    }
+
+    /// Every entry that the log of a running node gives to read, from its first on.
+    ///
+    /// # Errors
+    /// If the node is down, or an entry cannot be read.
+    pub fn entries(&self, node: usize) -> Result<Vec<Entry>, Violation> {
+        let n = &self.world.nodes[node];
+        let process = n.process();
+        let process =
+            process.ok_or_else(|| Violation::new("plot", format!("{} is down", n.name)))?;
+        let found = process.log.recovered();
+        let (mut next, mut entries) = (found.first, Vec::new());
+        while next <= found.last.index {
+            let read = process.log.reader().read(next, found.last.index, 1 << 20);
+            let read = read.map_err(|e| Violation::new("reads", format!("{}: {e}", n.name)))?;
+            next = Index(next.0 + read.as_slice().len() as u64);
+            entries.extend(read.as_slice().iter().cloned());
+        }
+        Ok(entries)
+    }
+
+    /// One line about every node, for a report that nothing moves.
+    #[must_use]
+    pub fn who_stands(&self) -> String {
+        self.world.who_waits()
+    }
+
     /// The files of a disk as a backup taken now holds them: all written bytes, synced or not.
     #[must_use]
     pub fn image(&self, node: usize) -> DiskImage {
@@ -453,6 +496,24 @@ impl Script {
             let what = if image.0.is_empty() { "is wiped" } else { "is replaced from a backup" };
             What::fault("restored", format!("{part:?} {what}").to_lowercase())
         });
+    }
+
+    /// What happened before this world began, on disks that were then restored: who the nodes are,
+    /// and what was committed. From now on the checkers hold everybody to it.
+    ///
+    /// # Errors
+    /// The property that did not hold.
+    pub fn remember(&mut self, members: &[MemberId], committed: &[Entry]) -> Verdict {
+        for (node, member) in members.iter().enumerate() {
+            self.world.nodes[node].member = *member;
+            self.world.members.insert(*member, node);
+        }
+        let mut last = LogId::default();
+        for entry in committed {
+            self.world.suite.history.on_entry("the past", last, entry)?;
+            last = entry.id;
+        }
+        self.world.suite.on_commit("the past", last)
     }
 
     /// Calls a replica; `None` if none runs or its process stands still. It waits for as long as

@@ -1,0 +1,168 @@
+//! Real nodes whose disks have rotted: what is damaged is given back by the others, and who can
+//! prove too little is held.
+
+mod common;
+
+use common::{Dev, Process, eventually, holdfast, http, kill, metric, stderr, stdout};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+fn restart(line: &str) -> Process {
+    let mut words = line.split(' ');
+    let mut command = Command::new(words.next().expect("an executable"));
+    command.args(words);
+    Process::start(command)
+}
+
+/// Kills every node of `dev`; the lines that start them again, by number.
+fn killed(dev: &Dev) -> Vec<String> {
+    let status = dev.status();
+    for member in status["members"].as_array().expect("members") {
+        kill(member["pid"].as_u64().expect("a process id"), Signal::KILL);
+    }
+    let line = |node: u16| {
+        let name = format!("n{node}");
+        dev.process.wait_for_line("the line that starts it again", |line| {
+            line.contains("holdfast serve --config ") && line.contains(&name)
+        })
+    };
+    (1..=dev.nodes).map(line).collect()
+}
+
+fn local(port: u16) -> Option<Value> {
+    if !common::listens(port) {
+        return None;
+    }
+    let (_, body) = http(port, "GET", "/v1/status?scope=local", b"");
+    serde_json::from_str(&body).ok()
+}
+
+/// A cluster of three that holds forty keys, in logs of several segments, and was then killed.
+fn cluster(dir: &Path) -> (Dev, Vec<String>) {
+    let dev = Dev::start(dir, 3, &["--segment-bytes", "65536"]);
+    for i in 0..40 {
+        assert_eq!(http(dev.http, "PUT", &format!("/v1/kv/k{i}"), &[b'v'; 100]).0, 200);
+    }
+    // Two watermarks behind the last write prove it durable.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let lines = killed(&dev);
+    (dev, lines)
+}
+
+fn flip(path: &Path, offset: u64) {
+    let mut bytes = std::fs::read(path).expect("a segment");
+    bytes[usize::try_from(offset).expect("small")] ^= 0x40;
+    std::fs::write(path, bytes).expect("written");
+}
+
+/// Damages every third entry of a log, and returns how many.
+fn damage_entries(data: &Path) -> usize {
+    let dump = holdfast(&["log", "dump", data.to_str().expect("UTF-8"), "--json"]);
+    let lines = stdout(&dump);
+    let records = lines.lines().map(|line| serde_json::from_str(line).expect("JSON lines"));
+    let commands = |r: &Value| r["kind"] == "entry" && r["len"].as_u64() > Some(100);
+    let entries: Vec<Value> = records.filter(commands).collect();
+    let hit = entries.iter().step_by(3);
+    for entry in hit.clone() {
+        let file = data.join(entry["file"].as_str().expect("a file"));
+        flip(&file, entry["offset"].as_u64().expect("an offset") + 70);
+    }
+    hit.count()
+}
+
+/// Every file that a held member must leave alone.
+fn evidence(data: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for dir in ["log", "snap", "store"] {
+        let Ok(entries) = std::fs::read_dir(data.join(dir)) else { continue };
+        for entry in entries {
+            let path = entry.expect("the directory stays").path();
+            let bytes = std::fs::read(&path).expect("a file");
+            files.insert(path.display().to_string(), bytes);
+        }
+    }
+    files
+}
+
+#[test]
+fn a_node_over_a_damaged_log_says_so_until_the_others_have_given_everything_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (dev, lines) = cluster(dir.path());
+    let count = damage_entries(&dir.path().join("n2"));
+    assert!(count >= 6, "{count}");
+    let second = restart(&lines[1]);
+    // While it is alone nobody gives anything back.
+    let status = eventually("it says that it is damaged", || {
+        local(dev.http + 1).filter(|status| !status["damaged"].is_null())
+    });
+    assert_eq!(status["damaged"]["count"], count, "{status}");
+    assert_eq!(status["healthy"], false, "{status}");
+    let said = status["reason"].as_str().expect("a reason");
+    assert!(said.contains("are fetched from other members"), "{said}");
+    assert_eq!(metric(dev.http + 1, "holdfast_damaged_entries"), count as u64);
+    let (first, last) = (&status["damaged"]["first"], &status["damaged"]["last"]);
+    let range = format!("{count} entries of the log, i{first} to i{last}, do not verify");
+    let line = second.wait_for_line("a line that names them", |line| line.contains(&range));
+    assert!(line.contains("keep those running, and replace this disk"), "{line}");
+    let _third = restart(&lines[2]);
+    eventually("everything is back", || {
+        let status = local(dev.http + 1)?;
+        (status["damaged"].is_null() && status["healthy"] == true).then_some(())
+    });
+    assert_eq!(metric(dev.http + 1, "holdfast_repaired_entries_total"), count as u64);
+    for i in 0..40 {
+        let (status, body) = http(dev.http + 1, "GET", &format!("/v1/kv/k{i}"), b"");
+        assert_eq!(status, 200, "{body}");
+    }
+    let _first = restart(&lines[0]);
+    eventually("all are healthy", || {
+        let members = dev.status()["members"].as_array().cloned()?;
+        members.iter().all(|member| member["healthy"] == true).then_some(())
+    });
+    let verify = holdfast(&["log", "verify", dir.path().join("n2").to_str().expect("UTF-8")]);
+    assert!(!stdout(&verify).contains("to be given back"), "{}", stdout(&verify));
+}
+
+#[test]
+fn a_node_whose_log_proves_too_little_is_held_and_changes_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (dev, lines) = cluster(dir.path());
+    let data = dir.path().join("n3");
+    let names = std::fs::read_dir(data.join("log")).expect("a log");
+    let newest = names
+        .map(|entry| entry.expect("the directory stays").path())
+        .filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with('0')))
+        .max()
+        .expect("a segment");
+    // Both copies of its header: nothing tells where its records belong.
+    for offset in [48, 4096 + 48] {
+        flip(&newest, offset);
+    }
+    let before = evidence(&data);
+    let (_first, _second) = (restart(&lines[0]), restart(&lines[1]));
+    let mut held = restart(&lines[2]);
+    let status = eventually("it says that it is held", || {
+        local(dev.http + 2).filter(|status| !status["held"].is_null())
+    });
+    assert_eq!(status["healthy"], false, "{status}");
+    assert_eq!(metric(dev.http + 2, "holdfast_held"), 1);
+    let (ready, why) = http(dev.http + 2, "GET", "/readyz", b"");
+    assert!(ready == 503 && why.contains("this member is held"), "{why}");
+    held.wait_for_line("a line with the remedy", |line| {
+        line.contains("this member is held") && line.contains("holdfast log verify")
+    });
+    eventually("the others serve", || {
+        let write = http(dev.http, "PUT", "/v1/kv/after", b"x");
+        (write.0 == 200).then_some(())
+    });
+    let (read, _) = http(dev.http + 2, "GET", "/v1/kv/after", b"");
+    assert_ne!(read, 200, "it serves no reads");
+    kill(held.pid(), Signal::TERM);
+    assert_eq!(held.ended(), Some(0), "{}", held.text());
+    assert!(evidence(&data) == before, "not a byte has changed");
+    let alone = holdfast(&["log", "verify", data.to_str().expect("UTF-8")]);
+    assert_eq!(alone.status.code(), Some(1), "{}", stderr(&alone));
+}
