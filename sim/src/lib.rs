@@ -25,6 +25,7 @@ pub mod choices;
 pub mod damage;
 pub mod explore;
 pub mod faults;
+pub mod flips;
 pub mod hash;
 pub mod history;
 pub mod marks;

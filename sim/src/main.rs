@@ -41,6 +41,9 @@ enum Verb {
     CrashExplore(cli::crash_explore::CrashExplore),
     /// Damage a data directory on purpose, to watch what its member makes of it.
     Damage(cli::damage::Damage),
+    /// Flip a bit at every byte of one member's log, one at a time; exit 1 if anything acknowledged
+    /// was lost or anything wrong served.
+    FlipEveryByte(cli::flip_every_byte::FlipEveryByte),
     /// List or run scenarios: the four data losses, with the guard off and on, and others.
     Scenario(cli::scenario::ScenarioCommand),
     /// Plant known bugs one at a time; exit 1 if the simulator does not see one of them.
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Verb::Explore(command) => command.execute(),
         Verb::CrashExplore(command) => command.execute(),
         Verb::Damage(command) => command.execute(),
+        Verb::FlipEveryByte(command) => command.execute(),
         Verb::Scenario(command) => command.execute(),
         Verb::Mutants(command) => command.execute(),
         Verb::CheckHistory(command) => command.execute(),

@@ -4,6 +4,7 @@ pub(crate) mod check_history;
 pub(crate) mod crash_explore;
 pub(crate) mod damage;
 pub(crate) mod explore;
+pub(crate) mod flip_every_byte;
 pub(crate) mod mutants;
 pub(crate) mod replay;
 pub(crate) mod run;

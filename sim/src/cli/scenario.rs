@@ -172,7 +172,7 @@ impl Run {
         let bad: Vec<&Report> = reports.iter().filter(|report| !report.is_good()).collect();
         let lost: usize = reports.iter().map(|report| report.lost.len()).sum();
         let verdict = match (bad.first(), lost) {
-            (None, _) => "KEPT".to_owned(),
+            (None, _) => unharmed(&reports).to_owned(),
             (Some(first), 0) => first.verdict(),
             (Some(_), lost) => format!("LOST {lost}"),
         };
@@ -219,11 +219,19 @@ impl Run {
             "lost": lost,
             "failed": failed,
             "verdict": match failed.is_empty() {
-                true => "KEPT".to_owned(),
+                true => unharmed(reports).to_owned(),
                 false if lost > 0 => format!("LOST {lost}"),
                 false => "FAILED".to_owned(),
             },
         })
+    }
+}
+
+/// The verdict where nothing is lost and nothing is broken.
+fn unharmed(reports: &[Report]) -> &'static str {
+    match reports.iter().any(|report| report.stands_still.is_some()) {
+        true => "STANDS STILL",
+        false => "KEPT",
     }
 }
 

@@ -7,6 +7,7 @@
 //! say so lose data.
 
 mod budget;
+mod damage;
 mod focus;
 mod four;
 mod logs;
@@ -231,6 +232,36 @@ pub const ALL: &[Scenario] = &[
         program: logs::two_cohorts,
     },
     Scenario {
+        name: "damage-one",
+        summary: "one member has lost entries of its log to rot, and gets them back (R15)",
+        loss: false,
+        program: damage::one,
+    },
+    Scenario {
+        name: "damage-majority",
+        summary: "a majority has lost the same entries, and then different ones (R15)",
+        loss: false,
+        program: damage::majority,
+    },
+    Scenario {
+        name: "damage-disjoint",
+        summary: "every copy of the log is damaged somewhere, and each entry is whole somewhere (R15)",
+        loss: false,
+        program: damage::disjoint,
+    },
+    Scenario {
+        name: "damage-everywhere",
+        summary: "an acknowledged entry is damaged on every member: the cluster stands still (R15)",
+        loss: false,
+        program: damage::everywhere,
+    },
+    Scenario {
+        name: "damage-held",
+        summary: "two of three members can prove too little, and are held (R5, R14)",
+        loss: false,
+        program: damage::held_majority,
+    },
+    Scenario {
         name: "slow-store",
         summary: "the store of a node stands still while its log goes on",
         loss: false,
@@ -255,6 +286,9 @@ pub struct Report {
     pub lost: Vec<Lost>,
     /// Records that were due.
     pub due: usize,
+    /// Why the cluster stands still, where nothing else would be right: what was acknowledged is
+    /// gone from every disk, or too few members can prove anything.
+    pub stands_still: Option<String>,
     /// A property that did not hold.
     pub violation: Option<Violation>,
     /// What it amounted to.
@@ -292,7 +326,10 @@ impl Report {
     pub fn verdict(&self) -> String {
         match (&self.violation, self.lost.len()) {
             (Some(violation), _) => format!("FAILED {violation}"),
-            (None, 0) => "KEPT".to_owned(),
+            (None, 0) => match &self.stands_still {
+                Some(why) => format!("STANDS STILL: {why}"),
+                None => "KEPT".to_owned(),
+            },
             (None, lost) => format!("LOST {lost}"),
         }
     }

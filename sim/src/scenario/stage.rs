@@ -43,6 +43,7 @@ pub struct Stage {
     choices: Choices,
     traced: bool,
     lost: Option<Vec<Lost>>,
+    stands_still: Option<String>,
 }
 
 /// The story went another way than the program meant: then its verdict says nothing.
@@ -69,7 +70,7 @@ impl Stage {
         };
         let mut world = World::scripted_by(choices.clone(), names, setup, trace);
         world.add_brokers(mode);
-        Self { world, mode, choices, traced, lost: None }
+        Self { world, mode, choices, traced, lost: None, stands_still: None }
     }
 
     /// Begins anew with nodes of these names.
@@ -488,6 +489,12 @@ impl Stage {
         Ok(())
     }
 
+    /// The scenario ends here: the cluster rightly serves nobody, and says why.
+    pub(super) fn stands_still(&mut self, why: String) {
+        self.lost = Some(Vec::new());
+        self.stands_still = Some(why);
+    }
+
     pub(super) fn end(mut self, violation: Option<Violation>) -> Report {
         let lost = self.lost.take();
         let unfinished = lost.is_none() && violation.is_none();
@@ -500,6 +507,7 @@ impl Stage {
             story: self.world.take_story(),
             lost: lost.unwrap_or_default(),
             due: self.world.records_due(),
+            stands_still: self.stands_still.take(),
             violation,
             summary: self.world.summary(),
             trace: self.world.take_trace(),
