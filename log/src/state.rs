@@ -218,6 +218,7 @@ impl State {
             Content::Repair(facts) => {
                 let at = place_of(header, found, facts);
                 let membership = facts.membership.as_deref().cloned();
+                self.remember(found.header.id.index, membership.as_ref());
                 self.fill(found.header.id, at, membership)?;
             }
             // A lost repair fills nothing: the hole is open again.
@@ -247,6 +248,18 @@ impl State {
             Content::Seal | Content::Index | Content::LostBatch { .. } => {}
         }
         Ok(())
+    }
+
+    /// A configuration that was given back while the segment that is now the oldest was in use: what
+    /// that one repeats of the log before it was written without it. Only what is committed is given
+    /// up, and a cut this deep begins anew, so that it is the one that was in force.
+    fn remember(&mut self, index: Index, membership: Option<&Membership>) {
+        let newest = self.memberships.iter().rfind(|(at, _)| *at <= self.base.index);
+        let newer = newest.is_none_or(|(at, _)| *at < index);
+        if let Some(membership) = membership.filter(|_| newer && index <= self.base.index) {
+            self.memberships.retain(|(at, _)| *at > self.base.index);
+            self.memberships.insert(0, (index, membership.clone()));
+        }
     }
 
     /// Starts from what a segment says about the log before it.

@@ -358,3 +358,41 @@ fn a_crash_anywhere_in_a_repair_leaves_the_hole_or_fills_it() {
     }
     assert!(open_still > 10 && filled > 10, "{open_still} {filled}");
 }
+
+/// The newest segment repeats the configuration in force for the day when those before it are given
+/// up. While the configuration is damaged it does not know it.
+#[test]
+fn a_configuration_that_was_given_back_outlives_the_segment_it_stood_in() {
+    let disk = MemDisk::new();
+    let command =
+        |index: u64| Entry { body: Body::Command(Bytes::from(vec![7; 40])), ..entry(1, index) };
+    let append = |log: &mut Log<MemDisk>, indexes: std::ops::RangeInclusive<u64>| {
+        for index in indexes {
+            let one = if index == 3 { entry(1, 3) } else { command(index) };
+            let append = Entries::new(vec![one]).unwrap();
+            let hard = Some(HardState { term: Term(1), voted_for: None });
+            log.persist(&[Persist { seq: Seq(index), truncate_from: None, append, hard }]).unwrap();
+        }
+        log.watermark(Index(9)).unwrap();
+        log.watermark(Index(9)).unwrap();
+    };
+    let mut log = open(&disk).unwrap();
+    append(&mut log, 1..=9);
+    drop(log);
+    let stood = records(&disk).unwrap().map(Result::unwrap);
+    let stood = stood.filter(|r| r.kind == "entry" && r.index == Index(3)).last().unwrap();
+    disk.flip_bit(&stood.file, stood.offset + 60, 1).unwrap();
+    let mut log = open(&disk).unwrap();
+    assert_eq!(log.recovered().memberships, [], "the only configuration is damaged");
+    assert_eq!(log.repair(&[entry(1, 3)]).unwrap(), [Index(3)]);
+    append(&mut log, 10..=40);
+    let mut given_up = 0;
+    for through in 1..=40 {
+        let before = log.recovered().first;
+        given_up += u64::from(log.compact(Index(through)).unwrap() > before);
+        let found = open(&MemDisk::from_files(disk.files())).unwrap().recovered();
+        assert_eq!(found.memberships, log.recovered().memberships, "through {through}");
+        assert_eq!(found.memberships.last().map(|(at, _)| *at), Some(Index(3)), "{through}");
+    }
+    assert!(given_up >= 3, "{given_up}");
+}
