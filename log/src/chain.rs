@@ -81,8 +81,8 @@ impl Chain {
         if chain.links.is_empty() {
             return match found.segments.values().next() {
                 Some(loaded) => {
-                    let why = "no segment of the log can be used";
-                    Err(LogFault::Held { why: held(&loaded.path, 0, "S9", why) })
+                    let none = || held(&loaded.path, 0, "S9", "no segment of the log can be used");
+                    Err(LogFault::Held { why: chain.held.unwrap_or_else(none) })
                 }
                 None => chain.held.map_or(Ok(Self::default()), |why| Err(LogFault::Held { why })),
             };

@@ -7,6 +7,7 @@ use super::commit_safety::Committed;
 use super::ground::Ground;
 use super::{Verdict, Violation};
 use crate::shadow::Shadow;
+use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::{HardState, Index, LogId, MemberId, Membership};
 use holdfast_log::{MemDisk, inspect};
 use std::collections::BTreeSet;
@@ -33,10 +34,28 @@ impl Image {
     /// # Errors
     /// If recovery would refuse it.
     pub fn of(who: &str, disk: &MemDisk) -> Result<Self, Violation> {
-        let synced = disk.synced(&["log/", "snap/"]);
-        let recovered = inspect::proved(&synced).map_err(|e| {
+        Self::found(disk).map_err(|e| {
             Violation::new(PROPERTY, format!("what is synced on {who} cannot be recovered: {e}"))
-        })?;
+        })
+    }
+
+    /// As [`Image::of`], of a disk that somebody damaged: where nothing can be read, nothing is
+    /// proved.
+    ///
+    /// # Errors
+    /// If recovery fails for another reason.
+    pub fn of_damaged(who: &str, disk: &MemDisk) -> Result<Self, Violation> {
+        match Self::found(disk) {
+            Err(LogFault::Held { .. } | LogFault::Refused(_)) => {
+                Ok(Self { held: true, ..Self::default() })
+            }
+            Ok(image) => Ok(image),
+            Err(_) => Self::of(who, disk),
+        }
+    }
+
+    fn found(disk: &MemDisk) -> Result<Self, LogFault> {
+        let recovered = inspect::proved(&disk.synced(&["log/", "snap/"]))?;
         Ok(Self {
             log: Shadow::of(&recovered),
             hard: recovered.hard,
