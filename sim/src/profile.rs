@@ -401,11 +401,6 @@ impl Setup {
     /// Each fault is in with a chance of `each` thousandths, and then with its own strength.
     fn draw_faults(&mut self, choices: &mut Choices, each: u64) {
         for fault in FAULTS {
-            // Rot strikes only where a tape says so, until seed 353 of it is understood: a member
-            // with a rotten newest segment and a full disk, whose log ends before a committed entry.
-            if *fault == FaultKind::Rot {
-                continue;
-            }
             if choices.chance(fault.name(), each) {
                 let strength = choices.choose(fault.name(), (1, 4), &[1, 1, 2, 4]);
                 self.faults.extend((0..strength).map(|_| *fault));
