@@ -135,23 +135,19 @@ pub fn decide(log: &Recovered, store: &StoreFacts) -> Plan {
     let snapshot = log.snapshot.as_ref().map(|meta| meta.last);
     // A snapshot at or above the base carries everything that the log does not.
     let cover = snapshot.filter(|last| last.index >= log.base.index);
-    if let StoreFacts::Foreign(why) = store {
-        return Plan::Refuse(Refused::Foreign(why.clone()));
-    }
-    if let Some(why) = &log.held {
-        return Plan::Look { held: why.clone() };
-    }
-    let holds = match store {
-        StoreFacts::Foreign(why) => return Plan::Refuse(Refused::Foreign(why.clone())),
-        StoreFacts::Untrusted(why) => {
+    let holds = match (store, &log.held) {
+        (StoreFacts::Foreign(why), _) => return Plan::Refuse(Refused::Foreign(why.clone())),
+        // What is proved of a held log speaks neither for nor against a store (R5).
+        (_, Some(why)) => return Plan::Look { held: why.clone() },
+        (StoreFacts::Untrusted(why), None) => {
             let (why, first) = (why.clone(), log.first);
             return match log.base.index == Index(0) || cover.is_some() {
                 true => Plan::SetAside { why },
                 false => Plan::Refuse(Refused::Unrepairable { why, first }),
             };
         }
-        StoreFacts::Empty => LogId::default(),
-        StoreFacts::Holds(last) => *last,
+        (StoreFacts::Empty, None) => LogId::default(),
+        (StoreFacts::Holds(last), None) => *last,
     };
     if holds.index > log.last.index {
         return Plan::Refuse(Refused::StoreAhead { store: holds, log: log.last });

@@ -1,7 +1,8 @@
 //! The identity file: who a directory belongs to. It can never restore a lost log (R1).
 
-use crate::disk::{Disk, DiskFile, Mode};
+use crate::disk::Disk;
 use crate::record::u32_at;
+use crate::whole;
 use holdfast_consensus::{ClusterId, MemberId, Membership, codec};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -39,7 +40,6 @@ pub struct Identity {
 
 /// The identity file.
 pub(crate) const IDENTITY: &str = "identity";
-const IDENTITY_TMP: &str = "identity.tmp";
 const MAGIC: [u8; 8] = *b"HFIDENTY";
 /// Version of the identity file that this build reads and writes.
 const FORMAT: u32 = 1;
@@ -86,40 +86,23 @@ impl Identity {
 
     /// Reads the identity of a directory; `None` if there is none.
     pub(crate) fn read<D: Disk>(disk: &D) -> Result<Option<Self>, BadIdentity> {
-        let file = match disk.open(IDENTITY, Mode::Read) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(BadIdentity::Disk)?,
-        };
-        let len = file.len().map_err(BadIdentity::Disk)?;
         let refused = |why: String| {
             BadIdentity::Refused(format!(
                 "the file `{IDENTITY}` of the data directory cannot be used: {why}; nothing was changed. If the file \
                  is damaged, set the directory aside and let the node join again as a new member"
             ))
         };
-        if len > BYTES_MAX {
-            return Err(refused(format!("it has {len} bytes")));
+        match whole::read(disk, IDENTITY, BYTES_MAX) {
+            Ok(bytes) => bytes.map(|bytes| Self::decode(&bytes).map_err(refused)).transpose(),
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => Err(refused(e.to_string())),
+            Err(e) => Err(BadIdentity::Disk(e)),
         }
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
-        file.read_at(0, &mut bytes).map_err(BadIdentity::Disk)?;
-        Self::decode(&bytes).map(Some).map_err(refused)
     }
 
     /// Replaces the identity of a directory; durable when it returns.
     pub(crate) fn write<D: Disk>(&self, disk: &D) -> Result<(), BadIdentity> {
         let bytes = self.encode().map_err(BadIdentity::Refused)?;
-        let write = || -> io::Result<()> {
-            match disk.unlink(IDENTITY_TMP) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
-            let file = disk.open(IDENTITY_TMP, Mode::CreateNew)?;
-            file.write_at(0, &bytes)?;
-            file.sync()?;
-            disk.rename(IDENTITY_TMP, IDENTITY)?;
-            disk.sync_dir("")
-        };
-        write().map_err(BadIdentity::Disk)
+        whole::replace(disk, IDENTITY, &bytes).map_err(BadIdentity::Disk)
     }
 }
 

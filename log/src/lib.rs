@@ -31,6 +31,7 @@ mod spare;
 mod state;
 mod sync;
 mod verdict;
+pub mod whole;
 mod writer;
 
 #[cfg(unix)]

@@ -582,14 +582,19 @@ fn entry_from(
     body: &[u8],
     command: impl FnOnce(std::ops::Range<usize>) -> Bytes,
 ) -> Result<Entry, String> {
-    if body.len() < ENTRY_PREFIX {
-        return Err(format!("entry body of {} bytes", body.len()));
-    }
-    let (tag, time, payload) = (body[4], u64_at(body, 8), &body[ENTRY_PREFIX..]);
+    let (tag, time, payload) = parts_of(body)?;
     if entry_crc(header.id, tag, time, payload) != u32_at(body, 0) {
         return Err("the entry's own CRC does not match".into());
     }
     split_entry(header, body, command)
+}
+
+/// Form, log time and payload of an entry's body.
+#[inline]
+fn parts_of(body: &[u8]) -> Result<(u8, Micros, &[u8]), String> {
+    let payload = body.get(ENTRY_PREFIX..);
+    let payload = payload.ok_or_else(|| format!("entry body of {} bytes", body.len()))?;
+    Ok((body[4], u64_at(body, 8), payload))
 }
 
 /// Splits an entry's body.
@@ -599,10 +604,7 @@ fn split_entry(
     body: &[u8],
     command: impl FnOnce(std::ops::Range<usize>) -> Bytes,
 ) -> Result<Entry, String> {
-    if body.len() < ENTRY_PREFIX {
-        return Err(format!("entry body of {} bytes", body.len()));
-    }
-    let (tag, time, payload) = (body[4], u64_at(body, 8), &body[ENTRY_PREFIX..]);
+    let (tag, time, payload) = parts_of(body)?;
     let body = match tag {
         0 if payload.is_empty() => Body::Blank,
         1 => Body::Command(command(ENTRY_PREFIX..body.len())),

@@ -61,6 +61,7 @@ impl Core {
         let log = LogView::new(recovered);
         let mut shared = Shared::new(config, seed, hard, log, floor, now);
         shared.held = held;
+        // A held member asks nobody for entries: it changes nothing of its log (R5).
         if !held {
             shared.observe_damage();
         }

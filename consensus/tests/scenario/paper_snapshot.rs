@@ -2,8 +2,13 @@
 
 use crate::rig::*;
 use holdfast_consensus::io::{CoreConfig, Effect, Input};
-use holdfast_consensus::message::{Message, TransferState};
+use holdfast_consensus::message::{Conflict, Message, TransferState};
 use holdfast_consensus::types::*;
+
+/// What a member with an empty log says of an append behind `prev`.
+fn empty_behind(prev: LogId) -> Conflict {
+    Conflict { prev, last: Index(0), term: None, first_of_term: Index(1) }
+}
 
 fn meta(term: u64, index: u64, membership: Membership) -> SnapshotMeta {
     SnapshotMeta {
@@ -153,13 +158,7 @@ fn a_fully_compacted_leader_offers_its_snapshot() {
     let out = rig.elect(3, 5);
     let round = appends(&out, B)[0].0;
     rig.sync();
-    let conflict = holdfast_consensus::message::Conflict {
-        prev: base,
-        last: Index(0),
-        term: None,
-        first_of_term: Index(1),
-    };
-    let out = rig.deliver(B, reject(5, round, conflict));
+    let out = rig.deliver(B, reject(5, round, empty_behind(base)));
     assert_eq!(ships(&out), [(B, 50)]);
     assert_eq!(rig.core.peers(rig.now)[0].state, "snapshot");
     assert_eq!(ships(&rig.after(50_000)), [], "one transfer a peer");
@@ -175,13 +174,7 @@ fn a_leader_compacted_to_its_last_entry_offers_its_snapshot() {
     assert_eq!(rig.core.commit(), Index(2));
     rig.step(Input::Snapshotted { meta: meta(5, 2, voters(3)) });
     rig.step(Input::Compacted { first: Index(3) });
-    let conflict = holdfast_consensus::message::Conflict {
-        prev: LogId::new(4, 1),
-        last: Index(0),
-        term: None,
-        first_of_term: Index(1),
-    };
-    assert_eq!(ships(&rig.deliver(B, reject(5, 1, conflict))), [(B, 2)]);
+    assert_eq!(ships(&rig.deliver(B, reject(5, 1, empty_behind(LogId::new(4, 1))))), [(B, 2)]);
 }
 
 #[test]
@@ -190,13 +183,7 @@ fn a_failed_transfer_is_offered_again_later_and_a_needless_one_stops() {
     rig.deliver(C, ack(5, 2, (5, 2)));
     rig.step(Input::Snapshotted { meta: meta(5, 2, voters(3)) });
     rig.step(Input::Compacted { first: Index(3) });
-    let conflict = holdfast_consensus::message::Conflict {
-        prev: LogId::new(4, 1),
-        last: Index(0),
-        term: None,
-        first_of_term: Index(1),
-    };
-    let out = rig.deliver(B, reject(5, 1, conflict));
+    let out = rig.deliver(B, reject(5, 1, empty_behind(LogId::new(4, 1))));
     assert_eq!(ships(&out), [(B, 2)]);
     let transfer = TransferId(1);
     assert_eq!(ships(&rig.step(Input::TransferEnded { transfer, ok: false })), []);
@@ -211,13 +198,7 @@ fn a_deposed_leader_stops_its_transfers() {
     rig.deliver(C, ack(5, 2, (5, 2)));
     rig.step(Input::Snapshotted { meta: meta(5, 2, voters(3)) });
     rig.step(Input::Compacted { first: Index(3) });
-    let conflict = holdfast_consensus::message::Conflict {
-        prev: LogId::new(4, 1),
-        last: Index(0),
-        term: None,
-        first_of_term: Index(1),
-    };
-    rig.deliver(B, reject(5, 1, conflict));
+    rig.deliver(B, reject(5, 1, empty_behind(LogId::new(4, 1))));
     let out = rig.deliver(C, append(6, 1, (5, 2), 2, &[]));
     assert!(out.contains(&Effect::StopShip { transfer: TransferId(1) }), "{out:?}");
 }

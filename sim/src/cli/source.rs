@@ -39,12 +39,22 @@ fn parse_scenario(name: &str) -> Result<&'static str, String> {
 
 /// Reads `17`, `seed:17` or the path of a tape; reports what is wrong with it.
 pub(crate) fn source(text: &str, origin: &Origin) -> Result<Source, ExitCode> {
-    let mode = origin.guard.unwrap_or(Mode::On);
+    let senseless = |why: &str| {
+        eprintln!("{text}: {why}");
+        ExitCode::from(USAGE)
+    };
     if let Ok(seed) = text.strip_prefix("seed:").unwrap_or(text).parse() {
-        return Ok(match origin.scenario.and_then(|name| Play::of(name, mode)) {
-            Some(play) => Source::Play(seed, play),
-            None => Source::Seed(seed, origin.profile),
-        });
+        let mode = origin.guard.unwrap_or(Mode::On);
+        return match origin.scenario.and_then(|name| Play::of(name, mode)) {
+            Some(play) => Ok(Source::Play(seed, play)),
+            None if origin.guard.is_some() => {
+                Err(senseless("a campaign has no --guard; name a --scenario, or leave it out"))
+            }
+            None => Ok(Source::Seed(seed, origin.profile)),
+        };
+    }
+    if origin.scenario.is_some() {
+        return Err(senseless("a tape names its scenario itself; leave --scenario out"));
     }
     let read = std::fs::read_to_string(text).map_err(|e| {
         eprintln!("{text}: {e}; give a seed, or the file of a tape");
@@ -54,8 +64,10 @@ pub(crate) fn source(text: &str, origin: &Origin) -> Result<Source, ExitCode> {
         eprintln!("{text}: {e}");
         ExitCode::from(USAGE)
     })?;
-    if let (Some(play), Some(guard)) = (&mut tape.play, origin.guard) {
-        play.guard = guard;
+    match (&mut tape.play, origin.guard) {
+        (Some(play), Some(guard)) => *play = play.guarded(guard),
+        (None, Some(_)) => return Err(senseless("this tape is of no scenario; leave --guard out")),
+        (_, None) => {}
     }
     Ok(Source::Tape(tape))
 }

@@ -1,15 +1,15 @@
 //! The vote and the last purged id: a small file that is replaced whole.
 //!
-//! CRC-32C of the rest u32, then the rest (bincode). Written under another name, synced, renamed,
-//! directory synced: a power cut leaves the old one or the new one.
+//! CRC-32C of the rest u32, then the rest (bincode).
 
-use holdfast_log::{Disk, DiskFile, Mode};
+use holdfast_log::{Disk, whole};
 use openraft::{LogId, NodeId, Vote};
 use serde::{Deserialize, Serialize};
 use std::io;
 
 const PATH: &str = "openraft";
-const NEW: &str = "openraft.new";
+/// Most bytes that are believed: ids of nodes are short.
+const BYTES_MAX: u64 = 1 << 20;
 const CRC: usize = 4;
 
 /// What openraft wants to be kept beside the log.
@@ -34,12 +34,7 @@ fn broken(why: impl std::fmt::Display) -> io::Error {
 impl<N: NodeId> Saved<N> {
     /// What was saved last; `None` if nothing ever was.
     pub(crate) fn read<D: Disk>(disk: &D) -> io::Result<Option<Self>> {
-        let file = match disk.open(PATH, Mode::Read) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file?,
-        };
-        let mut bytes = vec![0; usize::try_from(file.len()?).map_err(broken)?];
-        file.read_at(0, &mut bytes)?;
+        let Some(bytes) = whole::read(disk, PATH, BYTES_MAX)? else { return Ok(None) };
         let (crc, rest) = bytes.split_first_chunk::<CRC>().ok_or_else(|| broken("too short"))?;
         if u32::from_le_bytes(*crc) != crc32c::crc32c(rest) {
             return Err(broken("its checksum does not match"));
@@ -54,14 +49,6 @@ impl<N: NodeId> Saved<N> {
         let rest = rest.map_err(broken)?;
         let mut bytes = crc32c::crc32c(&rest).to_le_bytes().to_vec();
         bytes.extend_from_slice(&rest);
-        match disk.unlink(NEW) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        let file = disk.open(NEW, Mode::CreateNew)?;
-        file.write_at(0, &bytes)?;
-        file.sync()?;
-        disk.rename(NEW, PATH)?;
-        disk.sync_dir("")
+        whole::replace(disk, PATH, &bytes)
     }
 }
