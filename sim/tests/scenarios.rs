@@ -43,6 +43,51 @@ fn the_word_of_a_leader_about_a_name_is_not_enough_either() {
 }
 
 #[test]
+fn what_was_right_when_it_was_decided_is_wrong_when_it_is_done() {
+    for name in ["installed-between", "paused-permit", "long-sweep", "created-elsewhere"] {
+        for mode in [Mode::Off, Mode::Local, Mode::Leader] {
+            ends(&run(name, mode, 0), false);
+        }
+        ends(&run(name, Mode::On, 0), true);
+    }
+}
+
+#[test]
+fn the_own_word_of_a_replica_is_not_enough_behind_a_pause_either() {
+    for name in ["minority-leader", "minority-self", "suspended"] {
+        ends(&run(name, Mode::Local, 0), false);
+        ends(&run(name, Mode::Leader, 0), true);
+    }
+}
+
+/// The names between back-ticks.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_book_has_a_row_for_each_variant_with_what_plays_it() {
+    let book = include_str!("../../book/src/scenarios.md");
+    let row = |n: u32| {
+        let begins = format!("| N{n} | ");
+        let mut rows = book.lines().filter(|line| line.starts_with(&begins));
+        let row = rows.next().unwrap_or_else(|| panic!("no row for N{n}"));
+        assert_eq!(rows.next(), None, "two rows for N{n}");
+        row
+    };
+    for n in 1..=31 {
+        assert!(quoted(row(n)).len() + row(n).matches("cannot arise").count() > 0, "N{n}");
+    }
+    for scenario in ALL {
+        let Some((_, about)) = scenario.summary.rsplit_once('(') else { continue };
+        for n in about.split(|c: char| !c.is_alphanumeric()).filter_map(|w| w.strip_prefix('N')) {
+            let n = n.parse().unwrap_or_else(|_| panic!("{}: N{n}", scenario.name));
+            assert!(quoted(row(n)).contains(&scenario.name), "{} is not in N{n}", scenario.name);
+        }
+    }
+}
+
+#[test]
 fn a_scenario_that_is_said_to_lose_data_does_so_with_the_guard_off() {
     let losing = |scenario: &&Scenario| scenario.loss;
     for scenario in ALL.iter().filter(losing) {

@@ -3,6 +3,7 @@
 use super::accepted::{Accepted, AcceptedLog};
 use super::fanout::Cursor;
 use super::guarded::Guarded;
+use super::late::{Hands, Leave};
 use super::layout::Copy;
 use super::ledger::Place;
 use super::records::{self, Record};
@@ -69,6 +70,8 @@ pub struct Broker {
     asked: BTreeMap<u64, (Micros, Asked)>,
     /// Acts that are being decided, with the time of the decision's end.
     busy: BTreeMap<String, Micros>,
+    /// Acts that were decided and not carried out yet.
+    pub(super) hands: Hands,
     /// Acts that were kept, so that the story tells each reason once.
     told: BTreeSet<String>,
     next_ask: u64,
@@ -93,6 +96,7 @@ impl Broker {
             cursors: BTreeMap::new(),
             asked: BTreeMap::new(),
             busy: BTreeMap::new(),
+            hands: Hands::default(),
             told: BTreeSet::new(),
             next_ask: 0,
             wants: refusal.into_iter().collect(),
@@ -127,6 +131,7 @@ impl Broker {
         self.busy.retain(|_, until| *until > sight.now);
         self.asked.retain(|_, (until, _)| *until > sight.now);
         self.guard.walk(sight.view);
+        self.catch_up(sight)?;
         match task {
             Task::Reconcile => self.reconcile(sight),
             Task::Dispatch => self.dispatch(sight),
@@ -205,7 +210,7 @@ impl Broker {
                 let Some((_, Asked::Leader(act))) = self.asked.remove(&ask) else { return Ok(()) };
                 self.busy.remove(&act.key());
                 match so {
-                    true => self.naively(&act, "the leader says so"),
+                    true => self.naively(&act, "the leader says so", sight),
                     false => {
                         self.keep(&act, "the leader says otherwise");
                         Ok(())
@@ -226,7 +231,7 @@ impl Broker {
             Asked::SelfBarrier(act) => {
                 self.busy.remove(&act.key());
                 match (ready, is_so(sight.view, &act.about())) {
-                    (true, Ok(true)) => self.naively(&act, "I lead, and my store says so"),
+                    (true, Ok(true)) => self.naively(&act, "I lead, and my store says so", sight),
                     (true, Ok(false)) => {
                         self.keep(&act, "after the barrier my store says otherwise");
                         Ok(())
@@ -261,7 +266,7 @@ impl Broker {
             return Ok(());
         }
         match self.mode {
-            Mode::Off => self.naively(&act, "my store says so"),
+            Mode::Off => self.naively(&act, "my store says so", sight),
             Mode::Local => {
                 let status = sight.status;
                 if status.leader.is_none() {
@@ -273,7 +278,7 @@ impl Broker {
                     return Ok(());
                 }
                 let why = format!("I hear a leader and have applied {}", status.commit);
-                self.naively(&act, &why)
+                self.naively(&act, &why, sight)
             }
             Mode::Leader => {
                 match sight.leader {
@@ -296,7 +301,11 @@ impl Broker {
     }
 
     pub(super) fn occupy(&mut self, act: &Act, sight: &Sight<'_>) {
-        self.busy.insert(act.key(), sight.now + PATIENCE);
+        self.busy_until(act, sight.now + PATIENCE);
+    }
+
+    pub(super) fn busy_until(&mut self, act: &Act, end: Micros) {
+        self.busy.insert(act.key(), end);
     }
 
     fn ask(&mut self, asked: Asked, sight: &Sight<'_>) -> u64 {
@@ -443,10 +452,18 @@ impl Broker {
         records::append(&self.disk, &path, &fresh).map(|_| ())
     }
 
-    /// Destroys without a permit, as brokers did: nothing in the product can do this.
-    pub(super) fn naively(&mut self, act: &Act, why: &str) -> io::Result<()> {
+    /// Destroys without a permit, as brokers did.
+    fn naively(&mut self, act: &Act, why: &str, sight: &Sight<'_>) -> io::Result<()> {
         let line = format!("goes on to {}: {why}", act.describe());
         self.wants.push(Want::Decided(Decision::Destroys, line));
+        match self.put_off(act, Leave::Word, sight.now) {
+            Some(_) => self.destroy(act),
+            None => Ok(()),
+        }
+    }
+
+    /// The act itself, without a permit: nothing in the product can do this.
+    pub(super) fn destroy(&mut self, act: &Act) -> io::Result<()> {
         match act {
             Act::Remove(copy) => layout::remove_by_name(&self.disk, &copy.place.topic),
             Act::Reclaim { copy, .. } => layout::remove_place(&self.disk, &copy.place),

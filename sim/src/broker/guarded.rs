@@ -2,6 +2,7 @@
 
 use super::accepted::Accepted;
 use super::engine::{Asked, Broker, Sight};
+use super::late::Leave;
 use super::layout::{self, Copy};
 use super::ledger::Place;
 use super::records;
@@ -189,8 +190,21 @@ impl Broker {
         Ok(())
     }
 
-    /// Carries an act out with its permit. The plane looks again, and may still keep.
+    /// Carries an act out with its permit, now or when the hands get to it.
     fn permitted(&mut self, act: &Act, permit: Permit, sight: &Sight<'_>) -> io::Result<()> {
+        match self.put_off(act, Leave::Permit(Box::new(permit)), sight.now) {
+            Some(Leave::Permit(permit)) => self.use_permit(act, *permit, sight),
+            _ => Ok(()),
+        }
+    }
+
+    /// Hands a permit over. The plane looks again, and may still keep.
+    pub(super) fn use_permit(
+        &mut self,
+        act: &Act,
+        permit: Permit,
+        sight: &Sight<'_>,
+    ) -> io::Result<()> {
         let line = format!("may {}: {}", act.describe(), permit.proof());
         match self.carry_out(act, permit, sight)? {
             Ok(()) => {

@@ -15,6 +15,7 @@ pub mod accepted;
 pub mod engine;
 mod fanout;
 mod guarded;
+mod late;
 pub mod layout;
 pub mod ledger;
 pub mod meta;

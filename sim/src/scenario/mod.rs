@@ -11,10 +11,12 @@ mod damage;
 mod focus;
 mod four;
 mod logs;
+mod rivals;
 pub mod stage;
 mod steps;
 mod storm;
 mod variants;
+mod waits;
 
 use crate::broker::Mode;
 use crate::broker::ledger::Lost;
@@ -116,6 +118,66 @@ pub const ALL: &[Scenario] = &[
         summary: "ownership goes away and comes back between the question and the act (N23)",
         loss: false,
         program: variants::flip_back,
+    },
+    Scenario {
+        name: "installed-between",
+        summary: "a snapshot is installed between the decision to remove a copy and the act (N5)",
+        loss: true,
+        program: waits::installed_between,
+    },
+    Scenario {
+        name: "verdict-then-older",
+        summary: "a copy is let go, and after a crash the state is from before that (N5)",
+        loss: true,
+        program: waits::verdict_then_older,
+    },
+    Scenario {
+        name: "paused-permit",
+        summary: "a process stands still for a minute between its decision and the act (N6)",
+        loss: true,
+        program: waits::paused_permit,
+    },
+    Scenario {
+        name: "minority-leader",
+        summary: "the leader that is asked leads a minority, and does not know it yet (N7, N4)",
+        loss: true,
+        program: rivals::minority_leader,
+    },
+    Scenario {
+        name: "minority-self",
+        summary: "a node asks itself, as the leader of a minority that it does not know to be one (N7)",
+        loss: true,
+        program: rivals::minority_self,
+    },
+    Scenario {
+        name: "suspended",
+        summary: "a node is suspended for a minute, and what it heard last seems to be of just now (N10)",
+        loss: true,
+        program: waits::suspended,
+    },
+    Scenario {
+        name: "long-sweep",
+        summary: "a sweep looks once and takes long, and a topic is created anew before its turn (N11)",
+        loss: true,
+        program: waits::long_sweep,
+    },
+    Scenario {
+        name: "created-elsewhere",
+        summary: "a topic is created anew through another node while a sweep is under way (N13)",
+        loss: true,
+        program: waits::created_elsewhere,
+    },
+    Scenario {
+        name: "parent-recreated",
+        summary: "the parent of a cursor is deleted and created anew: its offsets start at 0 (N24)",
+        loss: true,
+        program: rivals::parent_recreated,
+    },
+    Scenario {
+        name: "unanswered",
+        summary: "the questions of a node arrive, and every answer to it is lost (N26)",
+        loss: true,
+        program: rivals::unanswered,
     },
     Scenario {
         name: "step-rescued-copy",

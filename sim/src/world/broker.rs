@@ -338,6 +338,13 @@ impl World {
         broker.is_some_and(Broker::asks)
     }
 
+    /// True if the broker of a node has decided to destroy something, and not done it yet.
+    #[must_use]
+    pub fn hesitates(&self, node: usize) -> bool {
+        let broker = self.brokers.as_ref().and_then(|brokers| brokers.all[node].as_ref());
+        broker.is_some_and(Broker::hesitates)
+    }
+
     /// What the ledger says of the disk images of all nodes.
     ///
     /// # Errors
@@ -386,6 +393,27 @@ impl Script {
         }
     }
 
+    /// From now on each act of the broker of a node comes about so long after it was decided, one
+    /// after the other; its next process is quick again.
+    pub fn slow_hands(&mut self, node: usize, by: Micros) {
+        let by = self.amount(Actor::Node(node), "slow-hands", "by", by);
+        if let Some(broker) = self.world.brokers.as_mut().and_then(|b| b.all[node].as_mut()) {
+            broker.slow_hands(by);
+        }
+    }
+
+    /// The process of a node goes on, and its sweep is the first thing in it that does.
+    ///
+    /// # Errors
+    /// The property that did not hold.
+    pub fn resume_sweeping(&mut self, node: usize) -> Verdict {
+        self.resume(node);
+        if !self.acts(Actor::Node(node), "sweep") {
+            return Ok(());
+        }
+        self.world.with_broker(node, |broker, sight| broker.pass(Task::Sweep, sight)).map(|_| ())
+    }
+
     /// A line of the story.
     pub fn tell(&mut self, node: Option<usize>, text: &str) {
         self.world.tell(node, text.to_owned().into());
@@ -404,46 +432,6 @@ impl Script {
         }
         self.world.setup.checkpoint_bytes = bytes;
         self.world.setup.checkpoint_after = after;
-    }
-
-    /// Puts the data plane of one node that is down into the place of another's: its volume is
-    /// mounted there. The first is left without.
-    pub fn move_topics(&mut self, from: usize, to: usize) {
-        if !self.acts(Actor::Link(from, to), "move-topics") {
-            return;
-        }
-        let is_data = |path: &String| layout::is_data(path);
-        let mut files = self.world.nodes[from].disk.files();
-        let moved: BTreeMap<_, _> = files.extract_if(.., |path, _| is_data(path)).collect();
-        self.world.nodes[from].disk = self.world.nodes[from].disk.with_files(files);
-        let mut files = self.world.nodes[to].disk.files();
-        files.retain(|path, _| !is_data(path));
-        files.extend(moved);
-        self.world.nodes[to].disk = self.world.nodes[to].disk.with_files(files);
-    }
-
-    /// As [`Script::move_topics`], but only the copies themselves: what says whose volume it is
-    /// stays behind, and the copies lie among those of the other node.
-    pub fn move_copies(&mut self, from: usize, to: usize) {
-        if !self.acts(Actor::Link(from, to), "move-copies") {
-            return;
-        }
-        let mut files = self.world.nodes[from].disk.files();
-        let moved: BTreeMap<_, _> = files.extract_if(.., |path, _| layout::is_copy(path)).collect();
-        self.world.nodes[from].disk = self.world.nodes[from].disk.with_files(files);
-        let mut files = self.world.nodes[to].disk.files();
-        files.extend(moved);
-        self.world.nodes[to].disk = self.world.nodes[to].disk.with_files(files);
-    }
-
-    /// The data plane of a node that is down is lost: an empty disk takes its place.
-    pub fn lose_topics(&mut self, node: usize) {
-        if !self.acts(Actor::Node(node), "lose-topics") {
-            return;
-        }
-        let mut files = self.world.nodes[node].disk.files();
-        files.retain(|path, _| !layout::is_data(path));
-        self.world.nodes[node].disk = self.world.nodes[node].disk.with_files(files);
     }
 
     /// Copies the records of a partition from one node to another, as a move does before ownership

@@ -13,6 +13,7 @@ mod finish;
 mod focus;
 mod links;
 mod liveness;
+mod mounts;
 mod nemesis;
 mod network;
 mod noting;
