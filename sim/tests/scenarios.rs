@@ -36,7 +36,19 @@ fn the_own_word_of_a_replica_is_not_enough_for_any_of_the_four() {
 
 #[test]
 fn the_word_of_a_leader_about_a_name_is_not_enough_either() {
-    for name in ["recreated", "deposed-leader", "wrong-volume", "forced-move", "flip-back"] {
+    for name in [
+        "recreated",
+        "deposed-leader",
+        "wrong-volume",
+        "forced-move",
+        "flip-back",
+        "verdict-then-older",
+        "older-cluster",
+        "rival-cluster",
+        "late-purge",
+        "open-handle",
+        "parent-recreated",
+    ] {
         ends(&run(name, Mode::Leader, 0), false);
         ends(&run(name, Mode::On, 0), true);
     }

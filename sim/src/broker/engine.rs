@@ -8,6 +8,7 @@ use super::layout::Copy;
 use super::ledger::Place;
 use super::records::{self, Record};
 use super::wants::{About, Act, Note, Task, Want};
+use super::writer::Writer;
 use super::{Mode, layout, meta};
 use crate::trace::Decision;
 use holdfast_consensus::Micros;
@@ -70,6 +71,8 @@ pub struct Broker {
     asked: BTreeMap<u64, (Micros, Asked)>,
     /// Acts that are being decided, with the time of the decision's end.
     busy: BTreeMap<String, Micros>,
+    /// A write under way.
+    pub(super) writer: Option<Writer>,
     /// Acts that were decided and not carried out yet.
     pub(super) hands: Hands,
     /// Acts that were kept, so that the story tells each reason once.
@@ -96,6 +99,7 @@ impl Broker {
             cursors: BTreeMap::new(),
             asked: BTreeMap::new(),
             busy: BTreeMap::new(),
+            writer: None,
             hands: Hands::default(),
             told: BTreeSet::new(),
             next_ask: 0,
@@ -206,6 +210,7 @@ impl Broker {
                 self.call(Asked::Respond { to: from.to_owned(), ask, about }, Call::Barrier, sight);
                 Ok(())
             }
+            Note::Purge(topic) => self.purge(from, &topic, sight),
             Note::Answer { ask, so } => {
                 let Some((_, Asked::Leader(act))) = self.asked.remove(&ask) else { return Ok(()) };
                 self.busy.remove(&act.key());
@@ -432,24 +437,16 @@ impl Broker {
         Ok(true)
     }
 
-    /// Takes records of a partition that is to move here.
-    ///
-    /// # Errors
-    /// What the disk says.
-    pub fn receive(
-        &mut self,
-        place: &Place,
-        records: &[Record],
-        sight: &Sight<'_>,
-    ) -> io::Result<()> {
-        let Some(copy) = self.ensure_copy(place, sight.view)? else {
-            return Err(io::Error::other("the partition is not known here"));
+    /// Another node says that a topic was deleted (N31). With the guard that is a reason to look.
+    fn purge(&mut self, from: &str, topic: &str, sight: &Sight<'_>) -> io::Result<()> {
+        if self.mode == Mode::On {
+            return self.sweep(sight);
+        }
+        let copies = layout::copies(&self.disk)?;
+        let Some(copy) = copies.into_iter().find(|copy| copy.place.topic == topic) else {
+            return Ok(());
         };
-        let path = layout::log_of(&copy.dir);
-        let held = records::read(&self.disk, &path)?;
-        let fresh: Vec<Record> =
-            records.iter().filter(|record| !held.contains(record)).copied().collect();
-        records::append(&self.disk, &path, &fresh).map(|_| ())
+        self.naively(&Act::Remove(copy), &format!("{from} says that {topic} was deleted"), sight)
     }
 
     /// Destroys without a permit, as brokers did.

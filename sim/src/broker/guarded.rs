@@ -13,7 +13,7 @@ use holdfast_consensus::job::Call;
 use holdfast_consensus::message::Outcome;
 use holdfast_fsm::View;
 use holdfast_fsm::guard::{Claim, Guard, Inquiry, Keep, Permit, Standing};
-use holdfast_fsm::plane::{Cursor as Position, Plane, PlaneError, Trashed};
+use holdfast_fsm::plane::{Cursor as Position, Entered, Plane, PlaneError, Trashed};
 use holdfast_fsm::records::{CopyStamp, Link, Owner, ResourceKind, Stamp};
 use holdfast_fsm::view::{DigestWalk, ReadError, Trust, WalkStep};
 use holdfast_log::mem_disk::MemDisk;
@@ -77,6 +77,14 @@ impl Guarded {
         let all = plane.list().map_err(|e| io::Error::other(e.to_string()))?;
         let found = all.into_iter().find(|found| found.place.dir() == copy.dir);
         Ok(found.map_or_else(|| Err(Keep::Changed), |found| found.stamp))
+    }
+
+    /// A seat in a copy, for one write.
+    pub(super) fn enter(&self, copy: &Copy) -> io::Result<Entered> {
+        let stamp = self.stamp(copy)?.map_err(|keep| io::Error::other(keep.to_string()))?;
+        let plane = self.plane.as_ref().map_err(|why| io::Error::other(why.clone()))?;
+        let seat = plane.lease(&stamp).and_then(|lease| lease.enter());
+        seat.map_err(|e| io::Error::other(e.to_string()))
     }
 }
 

@@ -77,6 +77,8 @@ pub struct Lost {
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     due: BTreeMap<Place, Vec<Due>>,
+    /// Places that nothing excuses any more.
+    firm: BTreeSet<Place>,
 }
 
 impl Ledger {
@@ -96,6 +98,13 @@ impl Ledger {
             attachment: Some(attachment),
             how: how.to_owned(),
         });
+    }
+
+    /// What was acknowledged in live incarnations until now is due whatever becomes of the metadata:
+    /// they are put back to an earlier moment, or replaced by those of another cluster.
+    pub fn stand_firm(&mut self, committed: &dyn Committed) {
+        let live = |place: &&Place| !committed.deleted(&place.topic, place.incarnation);
+        self.firm.extend(self.due.keys().filter(live).cloned());
     }
 
     /// Records that are due in all.
@@ -126,7 +135,8 @@ impl Ledger {
         }
         let mut lost = Vec::new();
         for (place, due) in &self.due {
-            if committed.deleted(&place.topic, place.incarnation) {
+            let firm = self.firm.contains(place);
+            if !firm && committed.deleted(&place.topic, place.incarnation) {
                 continue;
             }
             let held = logs.get(place);
@@ -211,6 +221,19 @@ mod tests {
         let facts = |index| Facts { deleted: vec![("orders", index)], detached: Vec::new() };
         assert_eq!(ledger.lost(&[], &facts(7)).expect("read"), []);
         assert_eq!(ledger.lost(&[], &facts(9)).expect("read").len(), 1);
+    }
+
+    #[test]
+    fn what_stands_firm_is_due_although_the_metadata_know_it_no_more() {
+        let mut ledger = Ledger::default();
+        ledger.acknowledged(place("orders", 7), record(1), "by n1");
+        ledger.acknowledged(place("audit", 5), record(2), "by n1");
+        let gone = |deleted| Facts { deleted, detached: Vec::new() };
+        ledger.stand_firm(&gone(vec![("audit", 5)]));
+        let later = gone(vec![("audit", 5), ("orders", 7)]);
+        let lost = ledger.lost(&[], &later).expect("read");
+        assert_eq!(lost.iter().map(|lost| lost.id).collect::<Vec<_>>(), [1]);
+        assert_eq!(ledger.lost(&[held("orders", 7, &[1])], &later).expect("read"), []);
     }
 
     #[test]

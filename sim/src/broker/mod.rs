@@ -22,6 +22,7 @@ pub mod meta;
 mod mode;
 pub mod records;
 pub mod wants;
+mod writer;
 
 pub use mode::Mode;
 

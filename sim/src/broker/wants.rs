@@ -41,6 +41,8 @@ pub enum Note {
     Committed(u64),
     /// The receiver knows no such topic.
     NoSuchTopic(u64),
+    /// A topic of this name was deleted: brokers broadcast that, and no incarnation with it.
+    Purge(String),
     /// A question by name, as brokers asked before there was a guard.
     Question {
         /// Names the question at the asker.

@@ -162,10 +162,40 @@ pub const ALL: &[Scenario] = &[
         program: waits::long_sweep,
     },
     Scenario {
+        name: "open-handle",
+        summary: "a write has begun when its partition moves away, and ends behind that (N12)",
+        loss: true,
+        program: waits::open_handle,
+    },
+    Scenario {
         name: "created-elsewhere",
         summary: "a topic is created anew through another node while a sweep is under way (N13)",
         loss: true,
         program: waits::created_elsewhere,
+    },
+    Scenario {
+        name: "older-cluster",
+        summary: "the whole cluster is put back to an export from before a topic; its data stay (N18)",
+        loss: true,
+        program: rivals::older_cluster,
+    },
+    Scenario {
+        name: "rival-cluster",
+        summary: "nodes that lost log and store form a new cluster on the data of the old (N19)",
+        loss: true,
+        program: rivals::rival_cluster,
+    },
+    Scenario {
+        name: "two-processes",
+        summary: "a process that hangs is taken for dead, and another is started beside it (N20)",
+        loss: false,
+        program: rivals::two_processes,
+    },
+    Scenario {
+        name: "dead-mark",
+        summary: "a node that is taken for dead has its partition given away by an old view (N30)",
+        loss: false,
+        program: rivals::dead_mark,
     },
     Scenario {
         name: "parent-recreated",
@@ -178,6 +208,12 @@ pub const ALL: &[Scenario] = &[
         summary: "the questions of a node arrive, and every answer to it is lost (N26)",
         loss: true,
         program: rivals::unanswered,
+    },
+    Scenario {
+        name: "late-purge",
+        summary: "a purge is told from peer to peer, and heard late, when the name means something else (N31)",
+        loss: true,
+        program: waits::late_purge,
     },
     Scenario {
         name: "step-rescued-copy",

@@ -42,6 +42,8 @@ pub struct Stage {
     /// As they were before the first draw.
     choices: Choices,
     traced: bool,
+    /// What was in no place when [`Stage::take_stock`] looked.
+    missed: Vec<Lost>,
     lost: Option<Vec<Lost>>,
     stands_still: Option<String>,
 }
@@ -70,7 +72,8 @@ impl Stage {
         };
         let mut world = World::scripted_by(choices.clone(), names, setup, trace);
         world.add_brokers(mode);
-        Self { world, mode, choices, traced, lost: None, stands_still: None }
+        let missed = Vec::new();
+        Self { world, mode, choices, traced, missed, lost: None, stands_still: None }
     }
 
     /// Begins anew with nodes of these names.
@@ -468,6 +471,16 @@ impl Stage {
         }
     }
 
+    /// Asks the ledger in the middle of the story: what is in no place now is lost, also if it comes
+    /// back from the trash later.
+    ///
+    /// # Errors
+    /// A disk that cannot be read.
+    pub fn take_stock(&mut self) -> Verdict {
+        self.missed = self.world.lost_records()?;
+        Ok(())
+    }
+
     /// Everything heals; brokers go on for a while; then the ledger is asked, over the disk images,
     /// once as they are and once more after every node lost its power and came back. Nothing of this
     /// is a move of the program: a tape cannot shorten the wait, behind which what is not there
@@ -484,6 +497,9 @@ impl Stage {
         self.world.settle()?;
         if lost.is_empty() {
             lost = self.world.lost_records()?;
+        }
+        if lost.is_empty() {
+            lost.append(&mut self.missed);
         }
         self.lost = Some(lost);
         Ok(())

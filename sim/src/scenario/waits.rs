@@ -122,17 +122,27 @@ pub(super) fn installed_between(stage: &mut Stage) -> Verdict {
 }
 
 /// The copy of a move that is about to end lies on a node: by what that node knows, another one
-/// owns the partition.
+/// owns the partition, which has reported as many records (it has them from a move itself).
 pub(super) fn copied_to(stage: &mut Stage, to: usize, owner: usize) -> Result<Moving, Violation> {
-    let incarnation = stage.create(L, "orders", &[owner])?;
-    let place = orders(incarnation);
-    stage.until_current(owner)?;
-    stage.produce_all(owner, "orders", 20)?;
-    stage.world.run_for(SECOND)?;
+    let place = orders(stage.create(L, "orders", &[L])?);
+    stage.until_current(L)?;
+    stage.produce_all(L, "orders", 20)?;
+    stage.move_partition(L, &place, Some(L), owner)?;
+    is_let_go(stage, L, &place)?;
+    // Between two sweeps, which come every second.
+    stage.world.run_for(100 * MILLI)?;
     let moving = stage.begin_move(L, &place, to)?;
     stage.until_current(to)?;
     let length = stage.world.copy_partition(&place, owner, to)?;
     Ok(Moving { place, moving, length, owner })
+}
+
+/// Waits until a node has let its copy of a partition go.
+fn is_let_go(stage: &mut Stage, node: usize, place: &Place) -> Verdict {
+    let place = place.clone();
+    stage.until("a node lets its copy go", 10 * SECOND, move |world| {
+        layout::is_there(&world.disk(node), &place).is_ok_and(|there| !there)
+    })
 }
 
 /// A move under way.
@@ -144,13 +154,14 @@ pub(super) struct Moving {
 }
 
 impl Moving {
-    /// The move ends, and the old owner lets its copy go: that of the new one is the only one.
+    /// The move ends: the new owner holds as many records as the old.
     pub(super) fn ends(&self, stage: &mut Stage, through: usize) -> Verdict {
-        stage.complete_move(through, &self.place, self.moving, self.length, false)?;
-        let (place, owner) = (self.place.clone(), self.owner);
-        stage.until("the old owner lets its copy go", 10 * SECOND, move |world| {
-            layout::is_there(&world.disk(owner), &place).is_ok_and(|there| !there)
-        })
+        stage.complete_move(through, &self.place, self.moving, self.length, false)
+    }
+
+    /// Waits until the old owner has let its copy go: that of the new one is the only one.
+    pub(super) fn is_let_go(&self, stage: &mut Stage) -> Verdict {
+        is_let_go(stage, self.owner, &self.place)
     }
 }
 
@@ -163,10 +174,12 @@ pub(super) fn suspended(stage: &mut Stage) -> Verdict {
     stage.world.pause(R);
     stage.tell("n1 holds the copy of a move from n3 that is about to end, and is suspended");
     moving.ends(stage, L)?;
+    moving.is_let_go(stage)?;
     stage.tell("the move has ended: n1 owns the partition, and n3 has let its copy go");
     stage.world.run_for(60 * SECOND)?;
     stage.tell_of(R, "goes on after a minute, with the state of before; its sweep is first");
-    stage.world.resume_sweeping(R)?;
+    stage.world.resume(R);
+    stage.world.sweep_now(R)?;
     stage.world.run_for(4 * SECOND)?;
     stage.finish(3 * SECOND)
 }
@@ -182,10 +195,7 @@ pub(super) fn verdict_then_older(stage: &mut Stage) -> Verdict {
     stage.produce_all(R, "orders", 20)?;
     age(stage)?;
     stage.move_partition(L, &place, Some(R), M)?;
-    let gone = place.clone();
-    stage.until("n1 lets its copy go", 5 * SECOND, move |world| {
-        layout::is_there(&world.disk(R), &gone).is_ok_and(|there| !there)
-    })?;
+    is_let_go(stage, R, &place)?;
     stage.tell("n3 owns the partition with its 20 records, and n1 has let its copy go");
     stage.power_cut(R);
     super::four::meanwhile(stage)?;
@@ -195,6 +205,43 @@ pub(super) fn verdict_then_older(stage: &mut Stage) -> Verdict {
     stage.world.run_for(2 * SECOND)?;
     stage.hear(R);
     stage.until_current(R)?;
+    stage.world.run_for(4 * SECOND)?;
+    stage.finish(3 * SECOND)
+}
+
+/// N12: a write has begun when the partition moves away, and ends behind that: its writer holds the
+/// log open, and acknowledges what it writes wherever the file lies by then.
+pub(super) fn open_handle(stage: &mut Stage) -> Verdict {
+    stage.open()?;
+    stage.lead(L)?;
+    let incarnation = stage.create(L, "orders", &[R])?;
+    let place = orders(incarnation);
+    stage.until_current(R)?;
+    stage.produce_all(R, "orders", 20)?;
+    stage.world.run_for(SECOND)?;
+    stage.world.begin_write(R, &place)?;
+    stage.tell("n1 has 20 records, and begins to write 10 more");
+    stage.move_partition(L, &place, Some(R), M)?;
+    stage.tell("n3 has copied the 20 records, and owns the partition");
+    stage.world.run_for(2_500 * MILLI)?;
+    stage.world.end_write(R, 10)?;
+    stage.tell("the write of n1 ends; its 10 records are acknowledged");
+    stage.world.run_for(4 * SECOND)?;
+    stage.finish(3 * SECOND)
+}
+
+/// N31: peers tell each other what to purge, and one of them is late: the name means something else
+/// by then.
+pub(super) fn late_purge(stage: &mut Stage) -> Verdict {
+    stage.open()?;
+    stage.lead(L)?;
+    let first = stage.create(L, "orders", &[R])?;
+    stage.until_current(R)?;
+    stage.produce_all(R, "orders", 3)?;
+    stage.delete(L, "orders")?;
+    stage.world.tell_purge(L, R, "orders", 2 * SECOND);
+    stage.tell(format!("orders ({first}) is deleted, and n2 tells n1, which hears it late"));
+    created_anew(stage)?;
     stage.world.run_for(4 * SECOND)?;
     stage.finish(3 * SECOND)
 }

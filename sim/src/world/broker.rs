@@ -5,6 +5,8 @@
 //! Never injected: a note that arrives twice (the transport of a broker's calls delivers a call
 //! once; what is retried carries its sequence number).
 
+mod hands;
+
 use super::processes::End;
 use super::script::Script;
 use super::{Event, World};
@@ -345,6 +347,14 @@ impl World {
         broker.is_some_and(Broker::hesitates)
     }
 
+    /// What is due now counts for ever, whatever becomes of the metadata.
+    pub(super) fn stand_firm(&mut self) {
+        let facts = Facts(&self.suite.model);
+        if let Some(brokers) = &mut self.brokers {
+            brokers.ledger.stand_firm(&facts);
+        }
+    }
+
     /// What the ledger says of the disk images of all nodes.
     ///
     /// # Errors
@@ -383,35 +393,6 @@ impl Script {
         partition: u32,
     ) -> Result<Option<u64>, Violation> {
         self.world.produce_through(node, topic, partition)
-    }
-
-    /// Notes of brokers from one node to another take so much longer from now on.
-    pub fn slow_notes(&mut self, from: usize, to: usize, by: Micros) {
-        let by = self.amount(Actor::Link(from, to), "slow-notes", "by", by);
-        if let Some(brokers) = &mut self.world.brokers {
-            brokers.slow.insert((from, to), by);
-        }
-    }
-
-    /// From now on each act of the broker of a node comes about so long after it was decided, one
-    /// after the other; its next process is quick again.
-    pub fn slow_hands(&mut self, node: usize, by: Micros) {
-        let by = self.amount(Actor::Node(node), "slow-hands", "by", by);
-        if let Some(broker) = self.world.brokers.as_mut().and_then(|b| b.all[node].as_mut()) {
-            broker.slow_hands(by);
-        }
-    }
-
-    /// The process of a node goes on, and its sweep is the first thing in it that does.
-    ///
-    /// # Errors
-    /// The property that did not hold.
-    pub fn resume_sweeping(&mut self, node: usize) -> Verdict {
-        self.resume(node);
-        if !self.acts(Actor::Node(node), "sweep") {
-            return Ok(());
-        }
-        self.world.with_broker(node, |broker, sight| broker.pass(Task::Sweep, sight)).map(|_| ())
     }
 
     /// A line of the story.

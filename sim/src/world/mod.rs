@@ -4,9 +4,10 @@
 //! Virtual time jumps from event to event. Nothing in here reads a clock or draws outside
 //! [`Choices`], so a seed is a run.
 
+pub mod anew;
 mod broker;
 mod clients;
-mod clocks;
+pub mod clocks;
 mod connect;
 mod effects;
 mod finish;
