@@ -6,8 +6,8 @@ use crate::event::Event;
 use crate::fault::{LogFault, Refusal};
 use crate::message::{Message, SendLane};
 use crate::types::{
-    Entry, FetchId, HardState, Index, LogId, MemberId, Micros, Seq, SnapshotMeta, Term, Ticket,
-    TransferId,
+    Body, Entry, FetchId, HardState, Index, LogId, MemberId, Micros, Seq, SnapshotMeta, Term,
+    Ticket, TransferId,
 };
 use bytes::Bytes;
 
@@ -23,6 +23,15 @@ pub struct Persist {
     pub append: Entries,
     /// The hard state from here on, if it changed.
     pub hard: Option<HardState>,
+}
+
+impl Persist {
+    /// True if a command is among the entries: what clients wrote, and not what keeps a term or a
+    /// configuration going.
+    #[must_use]
+    pub fn has_commands(&self) -> bool {
+        self.append.iter().any(|e| matches!(e.body, Body::Command(_)))
+    }
 }
 
 /// Something the core learns.
@@ -44,6 +53,12 @@ pub enum Input {
     },
     /// Commands to append, if this replica leads.
     Propose {
+        /// Commands, each with the ticket that its place is reported under.
+        batch: Vec<(Ticket, Bytes)>,
+    },
+    /// As [`Input::Propose`], for commands that give space back: they are taken while disks are full
+    /// (R45).
+    Free {
         /// Commands, each with the ticket that its place is reported under.
         batch: Vec<(Ticket, Bytes)>,
     },

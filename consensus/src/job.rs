@@ -125,8 +125,15 @@ impl<L: LogStore> LogJob<L> {
     /// # Errors
     /// What the log says.
     pub fn run(self, log: &mut L) -> Result<LogDone<L>, LogFault> {
+        let mut again = None;
         let result = match self {
-            Self::Persist(batches) => LogResult::Persisted { through: log.persist(&batches)? },
+            Self::Persist(batches) => match log.persist(&batches) {
+                Err(LogFault::Full { detail }) => {
+                    again = Some(Self::Persist(batches));
+                    LogResult::NoSpace { detail }
+                }
+                through => LogResult::Persisted { through: through? },
+            },
             Self::AddSpare(spare) => {
                 log.add_spare(spare)?;
                 LogResult::SpareAdded
@@ -136,11 +143,23 @@ impl<L: LogStore> LogJob<L> {
                 log.watermark(commit)?;
                 LogResult::Watermarked
             }
-            Self::Reset { to } => LogResult::Reset { last: log.reset(&to)? },
-            Self::Repair(entries) => LogResult::Repaired { filled: log.repair(&entries)? },
+            Self::Reset { to } => match log.reset(&to) {
+                Err(LogFault::Full { detail }) => {
+                    again = Some(Self::Reset { to });
+                    LogResult::NoSpace { detail }
+                }
+                last => LogResult::Reset { last: last? },
+            },
+            Self::Repair(entries) => match log.repair(&entries) {
+                Err(LogFault::Full { detail }) => {
+                    again = Some(Self::Repair(entries));
+                    LogResult::NoSpace { detail }
+                }
+                filled => LogResult::Repaired { filled: filled? },
+            },
             Self::Reopen => LogResult::Reopened(Box::new(log.reopen()?)),
         };
-        Ok(LogDone { result, spare: log.spare(), low: log.low() })
+        Ok(LogDone { result, again, spare: log.spare(), low: log.low() })
     }
 }
 
@@ -148,6 +167,8 @@ impl<L: LogStore> LogJob<L> {
 pub struct LogDone<L: LogStore> {
     /// What was done.
     pub result: LogResult,
+    /// The job itself, given back untouched if there was no space for it.
+    pub again: Option<LogJob<L>>,
     /// A spare that the log wants prepared.
     pub spare: Option<L::Spare>,
     /// True while the log could not roll to another segment.
@@ -180,6 +201,11 @@ pub enum LogResult {
     Repaired {
         /// Their indexes.
         filled: Vec<Index>,
+    },
+    /// There was no space, and nothing was written: the job may be tried again (R45).
+    NoSpace {
+        /// What was to be written, and where.
+        detail: String,
     },
     /// The log is open again.
     Reopened(Box<Recovered>),
@@ -214,6 +240,8 @@ pub enum ApplyJob<L: LogStore, M: StateMachine> {
     Adopt(M::Restore),
     /// Open the store again (R21).
     Reopen,
+    /// Try to get space while the machine is low (R45).
+    MakeRoom,
 }
 
 /// Most weight that one apply job reads from the log.
@@ -229,6 +257,7 @@ impl<L: LogStore, M: StateMachine> ApplyJob<L, M> {
             Self::Restore { .. } => "restore",
             Self::Adopt(_) => "adopt",
             Self::Reopen => "reopen-store",
+            Self::MakeRoom => "make-room",
         }
     }
 
@@ -268,8 +297,12 @@ impl<L: LogStore, M: StateMachine> ApplyJob<L, M> {
             }
             Self::Adopt(restored) => machine.adopt(restored)?,
             Self::Reopen => machine.reopen()?,
+            Self::MakeRoom => {
+                machine.make_room();
+                machine.applied()
+            }
         };
-        Ok(ApplyDone { applied, replies, commands, pinned, restore })
+        Ok(ApplyDone { applied, replies, commands, pinned, restore, low: machine.low() })
     }
 }
 
@@ -292,6 +325,8 @@ pub struct ApplyDone<M: StateMachine> {
     pub pinned: Option<(SnapshotMeta, M::Image)>,
     /// A second store to fill.
     pub restore: Option<M::Restore>,
+    /// True while the machine may soon find no space.
+    pub low: bool,
 }
 
 /// Work that owns all it needs.

@@ -60,4 +60,5 @@ pub const MARKS: &[&str] = &[
     "unexpected-ship",
     "unexpected-side-job",
     "unexpected-spare",
+    "write-waits-for-space",
 ];

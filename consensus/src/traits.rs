@@ -27,11 +27,14 @@ pub trait LogStore: Send + 'static {
     /// The snapshot store.
     fn snapshots(&self) -> Self::Snapshots;
     /// Carries out all batches in order, then makes them durable with ONE sync. Returns the
-    /// highest sequence number. Any error poisons the log: nothing of these batches may be
-    /// counted durable by this process, and only [`LogStore::reopen`] helps.
+    /// highest sequence number.
     ///
     /// # Errors
-    /// [`LogFault::Full`] or [`LogFault::Poisoned`].
+    /// [`LogFault::Full`] if there was no space for them, before anything was written: the log is
+    /// as it was, and the call may be repeated (R45). Any other error poisons the log: nothing of
+    /// these batches may be counted durable by this process, and only [`LogStore::reopen`] helps.
+    /// While the log is [low](LogStore::low), commands are refused before votes and the entries
+    /// that carry none.
     fn persist(&mut self, batches: &[Persist]) -> Result<Seq, LogFault>;
     /// Stores the durable position and this commit index (R10); durable with the next batch or
     /// after a second call with nothing written between.
@@ -57,7 +60,7 @@ pub trait LogStore: Send + 'static {
     /// # Errors
     /// As [`LogStore::persist`].
     fn add_spare(&mut self, spare: Self::Spare) -> Result<(), LogFault>;
-    /// True while the log could not roll to another segment.
+    /// True while the log could not roll to another segment and keep the one that a restart needs.
     fn low(&self) -> bool;
     /// Gives up whole segments whose entries are all at or below `through`; returns the first
     /// index still held. The entry before it is never a hole of unknown identity: it becomes the
@@ -221,12 +224,26 @@ pub trait StateMachine: Send + 'static {
     /// # Errors
     /// [`StoreFault::Snapshot`] if it does not verify: the live state is untouched.
     fn adopt(&mut self, restored: Self::Restore) -> Result<Applied, StoreFault>;
+    /// True while the machine may soon find no space (R45): it goes on, but wants nothing new.
+    fn low(&self) -> bool {
+        false
+    }
+    /// Tries to end that; called now and then while it lasts.
+    fn make_room(&mut self) {}
     /// Opens the store again after a fault. May return a lower `last`; entries are then handed
-    /// again.
+    /// again. A machine that refused a job with [`StoreFault::Full`] before it touched its store
+    /// need not close it.
     ///
     /// # Errors
     /// Any store fault; may be tried again.
     fn reopen(&mut self) -> Result<Applied, StoreFault>;
+
+    /// True if applying a command gives space back: such commands are taken while a disk is full,
+    /// so that clients can make room (R45). A wrong answer costs space, never data.
+    fn frees(command: &Bytes) -> bool {
+        let _ = command;
+        false
+    }
 
     /// Answers a question about the state, for [`crate::job::Call::Confirm`]: the answer and the
     /// applied index of the very read that it comes from. Called on a leader that has proved

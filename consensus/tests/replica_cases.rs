@@ -268,8 +268,22 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
     let leader = world.leader().expect("a leader");
     write(&mut world, leader, 60);
     assert!(world.tally.get("not-committed") + world.tally.get("unknown") > 0, "{:?}", world.tally);
+    // However long it lasts, and however much is tried: nobody stops, and nothing was a fault
+    // of a log (R45, R46).
+    for _ in 0..60 {
+        write(&mut world, leader, 3);
+        pass(&mut world, 10 * SECOND);
+    }
+    assert!(world.members.iter().all(|m| m.stopped.is_none()), "a full disk stops nobody");
+    assert_eq!(world.tally.get("log-reopened"), 0, "{:?}", world.tally);
+    for node in 0..3 {
+        assert!(world.status(node).no_space.is_some(), "n{node} says so");
+    }
     world.heal();
     pass(&mut world, 20 * SECOND);
+    for node in 0..3 {
+        assert_eq!(world.status(node).no_space, None, "the alarm of n{node} ends by itself");
+    }
     write(&mut world, 0, 10);
     pass(&mut world, 5 * SECOND);
     world.check_converged();

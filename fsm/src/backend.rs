@@ -6,11 +6,12 @@
 //! that ends this way is in the state of its last checkpoint, exactly as after kill -9; since
 //! checkpoints use quick-repair, opening it again is cheap.
 
+use crate::reserve::GiveUp;
 use holdfast_consensus::fault::StoreFault;
 use holdfast_log::disk::DiskFile;
 use redb::StorageBackend;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes written at a time when blocks are reserved.
@@ -23,6 +24,8 @@ pub(crate) struct Gate {
     /// Set once a sync has failed: the file must never be used again, since its pages may read
     /// back as written and yet be lost.
     sync_failed: AtomicBool,
+    /// Length of the file, in bytes.
+    len: AtomicU64,
     /// The first error that the disk gave.
     first: Mutex<Option<(io::ErrorKind, String)>>,
 }
@@ -31,6 +34,11 @@ impl Gate {
     /// Lets nothing through from now on.
     pub(crate) fn seal(&self) {
         self.sealed.store(true, Ordering::Release);
+    }
+
+    /// Length of the store's file as far as it is written, in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
     }
 
     pub(crate) fn sync_failed(&self) -> bool {
@@ -102,14 +110,23 @@ pub(crate) struct StoreFile<F> {
     /// Write zeros over new blocks when the file grows, so that a full disk shows in one place,
     /// before any page is written there.
     reserve: bool,
+    /// What is given up where there is no space to grow.
+    keeps: Option<Arc<dyn GiveUp>>,
     is_held: AtomicBool,
     held: Mutex<Vec<HeldOp>>,
 }
 
 impl<F: DiskFile> StoreFile<F> {
-    pub(crate) fn new(file: F, gate: Arc<Gate>, reserve: bool, held: bool) -> Self {
+    pub(crate) fn new(
+        file: F,
+        gate: Arc<Gate>,
+        reserve: bool,
+        keeps: Option<Arc<dyn GiveUp>>,
+        held: bool,
+    ) -> Self {
         let is_held = AtomicBool::new(held);
-        Self { file, gate, reserve, is_held, held: Mutex::new(Vec::new()) }
+        gate.len.store(file.len().unwrap_or(0), Ordering::Release);
+        Self { file, gate, reserve, keeps, is_held, held: Mutex::new(Vec::new()) }
     }
 
     /// Carries out what was held back, in its order, and holds nothing from now on.
@@ -140,9 +157,17 @@ impl<F: DiskFile> StoreFile<F> {
 
     fn resize_through(&self, len: u64) -> io::Result<()> {
         let result = self.file.len().and_then(|old| match len > old && self.reserve {
-            true => self.grow(old, len),
+            true => match self.grow(old, len) {
+                Err(e) if e.kind() == io::ErrorKind::StorageFull && self.gives_up() => {
+                    self.grow(old, len)
+                }
+                grown => grown,
+            },
             false => self.file.set_len(len),
         });
+        if result.is_ok() {
+            self.gate.len.store(len, Ordering::Release);
+        }
         self.gate.note("resize", result)
     }
 
@@ -152,6 +177,10 @@ impl<F: DiskFile> StoreFile<F> {
             self.gate.sync_failed.store(true, Ordering::Release);
         }
         self.gate.note("sync", result)
+    }
+
+    fn gives_up(&self) -> bool {
+        self.keeps.as_ref().is_some_and(|keeps| keeps.give_up())
     }
 
     fn grow(&self, from: u64, to: u64) -> io::Result<()> {
@@ -261,7 +290,7 @@ mod tests {
 
     fn held_file(disk: &MemDisk) -> Backend<<MemDisk as Disk>::File> {
         let file = disk.open("store/a", Mode::Write).unwrap();
-        Backend(Arc::new(StoreFile::new(file, Arc::new(Gate::default()), false, true)))
+        Backend(Arc::new(StoreFile::new(file, Arc::new(Gate::default()), false, None, true)))
     }
 
     #[test]

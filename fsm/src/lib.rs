@@ -29,6 +29,7 @@ mod image;
 pub mod metastore;
 pub mod plane;
 pub mod records;
+mod reserve;
 mod restore;
 mod rows;
 pub mod rules;

@@ -5,6 +5,7 @@ use crate::command::{Envelope, EnvelopeFault, kind};
 use crate::header::Header;
 use crate::image::Image;
 use crate::records::Counts;
+use crate::reserve::{GiveUp, Reserve};
 use crate::restore::Restore;
 use crate::rows::Rows;
 use crate::store::{NEW_FILE, OpenError, STORE_DIR, STORE_FILE, Store, StoreOptions, disk_fault};
@@ -33,6 +34,10 @@ pub struct Metastore<D: Disk> {
     restores: u64,
     /// A sync of the file failed: its content must never be used again (R21).
     condemned: bool,
+    /// Space for the next growth of the file, if it is kept (R45).
+    reserve: Option<Arc<Reserve<D>>>,
+    /// The last refusal came before the store was touched: it is open, and stays open.
+    refused: bool,
 }
 
 impl<D: Disk> std::fmt::Debug for Metastore<D> {
@@ -65,7 +70,10 @@ impl<D: Disk> Metastore<D> {
             disk.make_dir(STORE_DIR).map_err(|e| disk_fault("make the store's directory", &e))?;
             disk.sync_dir("").map_err(|e| disk_fault("sync the data directory", &e))?;
         }
+        let reserve = options.reserve.then(|| Arc::new(Reserve::open(disk.clone())));
         let mut machine = Self {
+            reserve,
+            refused: false,
             disk,
             options,
             slot: Arc::new(Slot::default()),
@@ -100,7 +108,18 @@ impl<D: Disk> Metastore<D> {
         let slot = Arc::new(Slot::default());
         slot.install(Arc::new(store));
         let durable = header.last;
-        Ok(Self { disk, options, slot, header, durable, skipped: 0, restores: 0, condemned: false })
+        Ok(Self {
+            disk,
+            options,
+            slot,
+            header,
+            durable,
+            skipped: 0,
+            restores: 0,
+            condemned: false,
+            reserve: None,
+            refused: false,
+        })
     }
 
     /// What a store holds, if there is one, without writing a byte: for the restart decision and
@@ -144,8 +163,9 @@ impl<D: Disk> Metastore<D> {
         if self.condemned {
             self.replace_with_empty()?;
         }
+        let keeps = self.reserve.clone().map(|reserve| reserve as Arc<dyn GiveUp>);
         let (store, header) =
-            Store::open(&self.disk, STORE_FILE, &self.options, &mut self.condemned)?;
+            Store::open(&self.disk, STORE_FILE, &self.options, keeps, &mut self.condemned)?;
         // An entry of the directory that is not durable could vanish under a checkpoint.
         sync_dir(&self.disk)?;
         self.durable = header.last;
@@ -224,6 +244,15 @@ impl<D: Disk> Metastore<D> {
         Ok(fresh)
     }
 
+    /// Refuses entries for which there may be no space, before the store is touched: an error
+    /// inside it would close it, and its reads with it.
+    fn admit(&mut self, entries: &Entries) -> Result<(), StoreFault> {
+        let (Some(reserve), Ok(store)) = (&self.reserve, self.slot.store()) else { return Ok(()) };
+        let admitted = reserve.admit(entries.weight() as u64, store.gate().len());
+        self.refused = admitted.is_err();
+        admitted
+    }
+
     fn run(&mut self, store: &Store, entries: &[Entry]) -> Result<Vec<(Index, Bytes)>, StoreFault> {
         let mut header = self.header.clone();
         let mut replies = Vec::with_capacity(entries.len());
@@ -274,11 +303,18 @@ impl<D: Disk> StateMachine for Metastore<D> {
         let fresh = self.fresh(entries)?;
         refuse_unknown(&fresh)?;
         if !fresh.is_empty() {
+            self.admit(&fresh)?;
             let answers = self.on_store(|me, store| me.run(store, fresh.as_slice()))?;
             replies.extend(answers);
         }
         self.skipped += (entries.len() - fresh.len()) as u64;
         Ok(self.status())
+    }
+
+    fn frees(command: &Bytes) -> bool {
+        use kind::{CLOSE_SESSION, DELETE_TOPIC, DETACH_CHILD, KV_DELETE};
+        let frees = [DELETE_TOPIC, DETACH_CHILD, CLOSE_SESSION, KV_DELETE];
+        Envelope::open(command).is_ok_and(|envelope| frees.contains(&envelope.kind))
     }
 
     fn confirm(view: &View, question: &Bytes) -> Option<(Index, Bytes)> {
@@ -292,6 +328,9 @@ impl<D: Disk> StateMachine for Metastore<D> {
                 store.commit(txn)
             })?;
             self.durable = self.header.last;
+            if let (Some(reserve), Ok(store)) = (&self.reserve, self.slot.store()) {
+                reserve.recovered(store.gate().len());
+            }
         }
         Ok(self.status())
     }
@@ -351,7 +390,21 @@ impl<D: Disk> StateMachine for Metastore<D> {
         Ok(self.status())
     }
 
+    fn low(&self) -> bool {
+        self.reserve.as_ref().is_some_and(|reserve| reserve.low())
+    }
+
+    fn make_room(&mut self) {
+        if let (Some(reserve), Ok(store)) = (&self.reserve, self.slot.store()) {
+            // Tried again before long, and told by `low` until then.
+            reserve.fill(store.gate().len()).ok();
+        }
+    }
+
     fn reopen(&mut self) -> Result<Applied, StoreFault> {
+        if std::mem::take(&mut self.refused) && self.slot.store().is_ok() {
+            return Ok(self.status());
+        }
         let cause = StoreFault::Poisoned { detail: "it is being reopened".to_owned() };
         self.slot.close(self.header.last.index, cause);
         self.start()?;

@@ -4,6 +4,7 @@ use crate::backend::{Backend, Gate, StoreFile};
 use crate::digest::record_hash;
 use crate::header::{HEADER_KEY, Header, HeaderFault};
 use crate::records::{Counts, Record, TableId};
+use crate::reserve::GiveUp;
 use crate::rows::{ROWS, Rows, decode};
 use holdfast_consensus::fault::StoreFault;
 use holdfast_consensus::{ClusterId, LogId};
@@ -41,7 +42,7 @@ pub struct StoreOptions {
     /// Memory for cached pages, in bytes.
     pub cache_bytes: usize,
     /// Write zeros over new blocks when the file grows, so that a full disk shows before pages
-    /// are written there.
+    /// are written there, and keep as many in reserve for the next growth.
     pub reserve: bool,
 }
 
@@ -149,7 +150,7 @@ impl Store {
         let file = disk
             .open(path, Mode::CreateNew)
             .map_err(|e| disk_fault(&format!("create {path}"), &e))?;
-        let (store, _) = Self::with_file(file, options, false)?;
+        let (store, _) = Self::with_file(file, options, None, false)?;
         let txn = store.begin(false)?;
         Rows::open(&txn, &store.gate, header)?.finish(header)?;
         store.commit(txn)?;
@@ -158,14 +159,15 @@ impl Store {
 
     /// Opens the store at `path` for writing, after it has been checked against itself and
     /// against the options. An unclean end is repaired. If it is refused, no byte of it changes.
-    /// `condemned` is set if the sync of the repair failed: the file must not be used again.
+    /// `keeps` is given up if the file has to grow on a full disk. `condemned` is set if the sync of the repair failed: the file must not be used again.
     pub(crate) fn open<D: Disk>(
         disk: &D,
         path: &str,
         options: &StoreOptions,
+        keeps: Option<Arc<dyn GiveUp>>,
         condemned: &mut bool,
     ) -> Result<(Self, Header), OpenError> {
-        let (store, file) = Self::look(disk, path, options, Mode::Write)?;
+        let (store, file) = Self::look(disk, path, options, keeps, Mode::Write)?;
         let header = store.checked(options)?;
         if let Err(e) = file.release() {
             *condemned |= store.gate.sync_failed();
@@ -190,7 +192,7 @@ impl Store {
         path: &str,
         options: &StoreOptions,
     ) -> Result<(Self, Header), OpenError> {
-        let (store, _) = Self::look(disk, path, options, Mode::Read)?;
+        let (store, _) = Self::look(disk, path, options, None, Mode::Read)?;
         let header = store.checked(options)?;
         Ok((store, header))
     }
@@ -221,6 +223,7 @@ impl Store {
         disk: &D,
         path: &str,
         options: &StoreOptions,
+        keeps: Option<Arc<dyn GiveUp>>,
         mode: Mode,
     ) -> Result<(Self, Arc<StoreFile<D::File>>), OpenError> {
         let file = disk.open(path, mode).map_err(|e| disk_fault(&format!("open {path}"), &e))?;
@@ -229,16 +232,17 @@ impl Store {
             // redb would take it for a store to be created.
             return Err(OpenError::Untrusted("it has no content".to_owned()));
         }
-        Ok(Self::with_file(file, options, true)?)
+        Ok(Self::with_file(file, options, keeps, true)?)
     }
 
     fn with_file<F: DiskFile>(
         file: F,
         options: &StoreOptions,
+        keeps: Option<Arc<dyn GiveUp>>,
         held: bool,
     ) -> Result<(Self, Arc<StoreFile<F>>), StoreFault> {
         let gate = Arc::new(Gate::default());
-        let file = Arc::new(StoreFile::new(file, Arc::clone(&gate), options.reserve, held));
+        let file = Arc::new(StoreFile::new(file, Arc::clone(&gate), options.reserve, keeps, held));
         let db = Builder::new()
             .set_cache_size(options.cache_bytes)
             .create_with_backend(Backend(Arc::clone(&file)))

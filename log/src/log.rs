@@ -20,6 +20,10 @@ use holdfast_consensus::{Entry, Index, LogId, Recovered, Seq, SnapshotMeta};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
+/// Spares that writes leave alone: with one a start on a disk without a free byte has the fresh
+/// segment that it needs (R12, R45).
+pub(crate) const KEPT_SPARES: usize = 1;
+
 /// Settings of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOptions {
@@ -170,17 +174,29 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Runs an operation; any fault of it poisons the log.
+    /// Runs an operation. A want of space that showed before the first byte was written leaves
+    /// the log as it was (R45); any other fault poisons it.
     pub(crate) fn poisoning<T>(
         &mut self,
         run: impl FnOnce(&mut Self) -> Result<T, LogFault>,
     ) -> Result<T, LogFault> {
         self.guard()?;
-        let result = run(self);
-        if let Err(fault) = &result {
-            self.poisoned = Some(fault.to_string());
+        let fault = match run(self) {
+            Ok(done) => return Ok(done),
+            Err(fault) => fault,
+        };
+        let detail = fault.to_string();
+        match fault {
+            LogFault::Full { .. } if !self.touched => Err(fault),
+            LogFault::Full { .. } => {
+                self.poisoned = Some(detail.clone());
+                Err(LogFault::Poisoned { detail })
+            }
+            fault => {
+                self.poisoned = Some(detail);
+                Err(fault)
+            }
         }
-        result
     }
 
     fn publish_table(&mut self) {
@@ -320,7 +336,7 @@ impl<D: Disk> LogStore for Log<D> {
 
     fn spare(&mut self) -> Option<Self::Spare> {
         if self.held.is_some()
-            || !self.spares.is_empty()
+            || self.spares.len() > KEPT_SPARES
             || self.making.busy.load(Ordering::Acquire)
         {
             return None;
@@ -345,7 +361,7 @@ impl<D: Disk> LogStore for Log<D> {
     }
 
     fn low(&self) -> bool {
-        self.spares.is_empty() && self.making.failed.load(Ordering::Acquire)
+        self.spares.len() <= KEPT_SPARES && self.making.failed.load(Ordering::Acquire)
     }
 
     fn compact(&mut self, through: Index) -> Result<Index, LogFault> {

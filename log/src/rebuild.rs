@@ -388,7 +388,7 @@ impl Fresh {
             Some(spare) => spare,
             None => {
                 highest += 1;
-                make_now(disk, highest, needed.max(options.segment_bytes.min(FRESH)))?
+                make_short(disk, highest, needed, options.segment_bytes.min(FRESH))?
             }
         };
         highest += u64::from(!spare.fresh);
@@ -400,7 +400,7 @@ impl Fresh {
         // The name appears only when the copy is complete and durable.
         disk.rename(&Name::Spare { number: unique }.path(), &path)
             .and_then(|()| disk.sync_dir(LOG_DIR))
-            .map_err(|e| poison("name the fresh segment", e))?;
+            .map_err(|e| create_fault("name the fresh segment", &e))?;
         self.relocate(&mut state, &offsets);
         let end = self.header.copied.unwrap_or_default().end;
         let active = Segment::new(self.header, path, file, 0, Cursor::start(&self.header));
@@ -416,7 +416,7 @@ impl Fresh {
         // Durable before anything is reported: D now lies in the fresh segment.
         (active.file.write_at(durable.offset, &buffer))
             .and_then(|()| active.file.sync())
-            .map_err(|e| poison("write the watermark of the fresh segment", e))?;
+            .map_err(|e| create_fault("write the watermark of the fresh segment", &e))?;
         let offset = durable.offset + buffer.len() as u64;
         active.publish(offset);
         let newest = Newest::noting(disk, unique)?;
@@ -464,7 +464,7 @@ impl Fresh {
         buffer.resize(buffer.len().next_multiple_of(BLOCK_BYTES), 0);
         (file.write_at(0, &buffer))
             .and_then(|()| file.sync())
-            .map_err(|e| poison("write the fresh segment", e))?;
+            .map_err(|e| create_fault("write the fresh segment", &e))?;
         Ok((offsets, chain))
     }
 
@@ -503,6 +503,20 @@ fn entry_at<F: DiskFile>(
         .map_err(|why| damaged(&source.path, at.offset, index, index, &why))
 }
 
+/// Makes a spare of the usual length, or of what is needed if there is no space for more: so little
+/// a start finds that on most full disks (R45).
+fn make_short<D: Disk>(
+    disk: &D,
+    number: u64,
+    needed: u64,
+    usual: u64,
+) -> Result<SpareFile, LogFault> {
+    match make_now(disk, number, needed.max(usual)) {
+        Err(LogFault::Full { .. }) => make_now(disk, number, align_up(needed)),
+        made => made,
+    }
+}
+
 /// Complete spares of the usual length, the one to use first at the end.
 fn known_spares<F>(found: &Inventory<F>, bytes: u64) -> Vec<SpareFile> {
     let usable = found.spares.iter().filter(|(_, len)| *len >= bytes);
@@ -523,7 +537,7 @@ pub(crate) fn take_spare<D: Disk>(
     if spare.number != unique {
         disk.rename(&Name::Spare { number: spare.number }.path(), &path)
             .and_then(|()| disk.sync_dir(LOG_DIR))
-            .map_err(|e| poison("take a spare segment", e))?;
+            .map_err(|e| create_fault("take a spare segment", &e))?;
     }
     let file = disk.open(&path, Mode::Write).map_err(|e| poison("take a spare segment", e))?;
     let needed = align_up(needed);

@@ -1,19 +1,24 @@
 //! Writing: batches, segment changes, watermarks.
 
 use crate::disk::{Disk, DiskFile};
-use crate::fault::poison;
-use crate::log::Log;
+use crate::fault::{create_fault, poison};
+use crate::log::{KEPT_SPARES, Log};
 use crate::position::{BLOCK, BLOCK_BYTES, LOG_DIR, Name, Position, align_up, segment_name};
 use crate::reader::Change;
 use crate::rebuild::take_spare;
 use crate::record::{At, BATCH_RECORD, BatchHead, Item, encode_batch, shared_entry};
 use crate::segment::{Cursor, FIRST_BATCH, Join, Segment, SegmentHeader};
 use crate::side_index::Pending;
-use crate::spare::make_now;
+use crate::spare::{SpareFile, make_now};
+use crate::sync::Ordering;
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::{Entry, HardState, Index, Seq, Term};
 use std::sync::Arc;
+
+/// What commands leave of the last segment, in bytes: votes take a block each. At most an eighth
+/// of the segment, but room for a vote and for the entry that opens its term.
+const ROOM_FOR_VOTES: u64 = 64 << 10;
 
 impl<D: Disk> Log<D> {
     /// All batches in order, then one sync. A batch that reaches over the end of a segment costs
@@ -26,6 +31,10 @@ impl<D: Disk> Log<D> {
         // Whatever space is needed is there before the first byte is written.
         let wanted = self.segments_wanted(&items);
         self.ensure_spares(&wanted)?;
+        let last = wanted.is_empty() && self.spares.len() <= KEPT_SPARES;
+        if last && batches.iter().any(Persist::has_commands) {
+            self.leave_room(&items)?;
+        }
         self.state.hard = hard;
         self.seq = self.seq.max(seq);
         self.write_and_sync(items)?;
@@ -169,8 +178,12 @@ impl<D: Disk> Log<D> {
         BATCH_RECORD as u64 + self.pending.size()
     }
 
-    /// Has spares of at least these sizes ready, to be taken in this order.
+    /// Has spares of at least these sizes ready, to be taken in this order, and behind them those
+    /// that stay for a start.
     pub(crate) fn ensure_spares(&mut self, wanted: &[u64]) -> Result<(), LogFault> {
+        if wanted.is_empty() {
+            return Ok(());
+        }
         let mut queue = Vec::with_capacity(wanted.len());
         let mut result = Ok(());
         for bytes in wanted {
@@ -178,17 +191,35 @@ impl<D: Disk> Log<D> {
                 queue.push(self.spares.remove(at));
                 continue;
             }
-            self.highest += 1;
-            match make_now(&self.disk, self.highest, self.options.segment_bytes.max(*bytes)) {
-                Ok(spare) => queue.push(spare),
-                Err(fault) => {
-                    result = Err(fault);
-                    break;
-                }
+            result = self.make_spare(*bytes).map(|spare| queue.push(spare));
+            if result.is_err() {
+                break;
             }
+        }
+        while result.is_ok() && self.spares.len() < KEPT_SPARES {
+            result = self.make_spare(0).map(|spare| self.spares.push(spare));
         }
         self.spares.extend(queue.into_iter().rev());
         result
+    }
+
+    /// Makes a spare at once, and knows from it whether there is space.
+    fn make_spare(&mut self, bytes: u64) -> Result<SpareFile, LogFault> {
+        self.highest += 1;
+        let made = make_now(&self.disk, self.highest, self.options.segment_bytes.max(bytes));
+        self.making.failed.store(made.is_err(), Ordering::Release);
+        made
+    }
+
+    /// Commands leave room for votes, and for the entries that open a term or change a
+    /// configuration, in a segment that may be the last one (R45).
+    fn leave_room(&mut self, items: &[Item]) -> Result<(), LogFault> {
+        let size = self.overhead() + items.iter().map(Item::size).sum::<u64>();
+        if !self.fits(size + (self.bytes / 8).clamp(2 * BLOCK, ROOM_FOR_VOTES)) {
+            let spare = self.make_spare(0)?;
+            self.spares.insert(0, spare);
+        }
+        Ok(())
     }
 
     /// Writes records as one batch, or as several if a segment ends among them, and syncs.
@@ -331,7 +362,7 @@ impl<D: Disk> Log<D> {
             .and_then(|()| file.sync())
             .and_then(|()| self.disk.rename(&Name::Spare { number: unique }.path(), &path))
             .and_then(|()| self.disk.sync_dir(LOG_DIR))
-            .map_err(|e| poison("begin a segment", e))?;
+            .map_err(|e| create_fault("begin a segment", &e))?;
         self.newest.as_mut().map_or(Ok(()), |newest| newest.note(unique))?;
         let segment = Segment::new(header, path, file, 0, Cursor::start(&header));
         self.active = Arc::new(segment);

@@ -509,15 +509,61 @@ fn a_full_disk_refuses_before_the_first_byte_and_loses_nothing() {
     assert!(log.low());
     assert_eq!(disk.files().values().map(|f| f.len() as u64).sum::<u64>(), used, "nothing is left");
     let big = batch(2, 3, 20, 2000);
-    assert!(matches!(log.persist(std::slice::from_ref(&big)), Err(LogFault::Full { .. })));
-    assert!(matches!(log.persist(std::slice::from_ref(&big)), Err(LogFault::Poisoned { .. })));
-    // Nothing was written: reopening needs no space, and what fits is still taken.
-    assert_eq!(log.reopen().unwrap().last, LogId::new(1, 2));
-    append(&mut log, 3, 3, 4);
+    for _ in 0..2 {
+        let refused = log.persist(std::slice::from_ref(&big));
+        assert!(matches!(refused, Err(LogFault::Full { .. })), "again and again, and no fault");
+    }
+    // Nothing was written: a hard state still is.
+    let hard = Some(log.recovered().hard);
+    let vote = Persist { seq: Seq(3), truncate_from: None, append: Entries::empty(), hard };
+    assert_eq!(log.persist(&[vote]), Ok(Seq(3)));
+    assert_eq!(log.recovered().last, LogId::new(1, 2));
     disk.set_budget(None);
-    assert_eq!(log.persist(&[batch(4, 5, 22, 2000)]), Ok(Seq(4)));
+    assert_eq!(log.persist(&[batch(4, 3, 22, 2000)]), Ok(Seq(4)));
     drop(log);
     assert_eq!(open(&disk.crash(&mut LoseAll)).unwrap().recovered().last, LogId::new(1, 22));
+}
+
+/// R45: commands end before the last segment does, votes go on, and the spare that they left lets
+/// the log open without a free byte.
+#[test]
+fn votes_and_a_restart_find_room_on_a_disk_without_a_free_byte() {
+    let disk = MemDisk::new();
+    let mut log = open(&disk).unwrap();
+    append(&mut log, 1, 1, 1);
+    while let Some(mut spare) = log.spare() {
+        while !spare.step().unwrap() {}
+        log.add_spare(spare).unwrap();
+    }
+    // This disk wants a sector for a name, even for one that takes the place of another.
+    let name = 512;
+    disk.set_budget(Some(disk.used() + name));
+    let (mut last, mut refused) = (1, 0);
+    for seq in 2..200 {
+        match log.persist(&[batch(seq, last + 1, last + 1, 1500)]) {
+            Ok(_) => last += 1,
+            Err(LogFault::Full { .. }) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(refused > 0 && last > 5 && log.low(), "{refused} refused, {last} written");
+    let vote = |term| Persist {
+        seq: Seq(200 + term),
+        truncate_from: None,
+        append: Entries::empty(),
+        hard: Some(HardState { term: Term(term), voted_for: Some(MemberId(3)) }),
+    };
+    log.persist(&[vote(7)]).expect("there is room for a vote");
+    let blank = Entry { id: LogId::new(7, last + 1), time: 9, body: Body::Blank };
+    let opens = Persist { append: Entries::new(vec![blank]).unwrap(), ..vote(8) };
+    log.persist(&[opens]).expect("and for the entry that opens a term");
+    drop(log);
+    let disk = disk.crash(&mut LoseAll);
+    disk.set_budget(Some(disk.used() + name));
+    let mut log = open(&disk).expect("a start needs nothing but the spare");
+    assert_eq!(log.recovered().last, LogId::new(7, last + 1));
+    assert_eq!(log.recovered().hard.term, Term(8));
+    log.persist(&[vote(9)]).expect("and it votes");
 }
 
 #[test]

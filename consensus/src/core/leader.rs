@@ -88,12 +88,12 @@ impl Leader {
     }
 
     /// Appends proposals, all of them as one write, and tells each its place.
-    fn propose(&mut self, batch: Vec<(Ticket, Bytes)>, shared: &mut Shared) {
+    fn propose(&mut self, batch: Vec<(Ticket, Bytes)>, frees: bool, shared: &mut Shared) {
         let mut bodies = Vec::with_capacity(batch.len());
         let mut added = 0usize;
         let mut index = shared.log.last().index;
         for (ticket, command) in batch {
-            if let Some(why) = self.refusal(command.len(), added, shared) {
+            if let Some(why) = self.refusal(command.len(), added, frees, shared) {
                 shared.refuse(ticket, why);
                 continue;
             }
@@ -110,11 +110,14 @@ impl Leader {
     }
 
     /// Why a command may not enter the log now.
-    fn refusal(&self, len: usize, added: usize, shared: &Shared) -> Option<Refusal> {
+    fn refusal(&self, len: usize, added: usize, frees: bool, shared: &Shared) -> Option<Refusal> {
         let held = self.uncommitted.saturating_add(added);
         if len > shared.config.command_bytes {
             Some(Refusal::TooLarge)
-        } else if shared.low {
+        } else if let (true, Some(transfer)) = (shared.low, &self.transfer) {
+            // Somebody with space is about to lead: the caller goes there.
+            Some(Refusal::NotLeader { hint: Some(transfer.to) })
+        } else if !frees && (shared.low || !self.quorum_has_room(shared)) {
             Some(Refusal::DiskFull)
         } else if self.transfer.is_some()
             || held.saturating_add(len) > shared.config.uncommitted_bytes
@@ -123,6 +126,21 @@ impl Leader {
         } else {
             None
         }
+    }
+
+    /// R45: false if some voter has said that it has no space, and without those, and those that
+    /// say nothing, there is no quorum left that could take what is appended now.
+    fn quorum_has_room(&self, shared: &Shared) -> bool {
+        if !self.peers.values().any(|p| p.low) {
+            return true;
+        }
+        let since = shared.now.saturating_sub(shared.config.election_max);
+        let (_, membership) = shared.log.membership();
+        let room = |m| match self.peers.get(&m) {
+            Some(p) => !p.low && p.answered_at.unwrap_or(self.elected_at) >= since,
+            None => m == shared.config.member && !shared.low,
+        };
+        quorum::reached(membership, |m| u64::from(room(m))) > 0
     }
 
     /// Commits what a quorum holds durably, but only by counting entries of this term (Raft
@@ -278,10 +296,10 @@ impl Core {
         self.become_follower();
     }
 
-    /// Commands to append.
-    pub(crate) fn on_propose(&mut self, batch: Vec<(Ticket, Bytes)>) {
+    /// Commands to append; `frees` if applying them gives space back.
+    pub(crate) fn on_propose(&mut self, batch: Vec<(Ticket, Bytes)>, frees: bool) {
         if let Role::Leader(leader) = &mut self.role {
-            return leader.propose(batch, &mut self.shared);
+            return leader.propose(batch, frees, &mut self.shared);
         }
         let hint = self.shared.leader;
         for (ticket, _) in batch {

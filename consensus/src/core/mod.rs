@@ -104,7 +104,8 @@ impl Core {
             Input::Wake => {}
             Input::Message { from, message } => self.on_message(from, message),
             Input::PeerReset { peer } => self.on_peer_reset(peer),
-            Input::Propose { batch } => self.on_propose(batch),
+            Input::Propose { batch } => self.on_propose(batch, false),
+            Input::Free { batch } => self.on_propose(batch, true),
             Input::ReadIndex { ticket, deadline } => self.on_read(ticket, deadline),
             Input::Persisted { through } => self.on_persisted(through),
             Input::PersistFailed { at, .. } => self.on_persist_failed(at),
@@ -143,7 +144,7 @@ impl Core {
 
     fn refuse_stopped(&mut self, input: Input) {
         match input {
-            Input::Propose { batch } => {
+            Input::Propose { batch } | Input::Free { batch } => {
                 for (ticket, _) in batch {
                     self.shared.refuse(ticket, Refusal::Stopping);
                 }
@@ -157,7 +158,7 @@ impl Core {
     fn refuse_held(&mut self, input: Input) {
         let why = || Refusal::NotLeader { hint: None };
         match input {
-            Input::Propose { batch } => {
+            Input::Propose { batch } | Input::Free { batch } => {
                 for (ticket, _) in batch {
                     self.shared.refuse(ticket, why());
                 }

@@ -115,7 +115,12 @@ impl State {
         self.base_membership.iter().cloned().chain(in_log).collect()
     }
 
-    fn apply(&mut self, batch: &Persist) -> Result<(), LogFault> {
+    /// Entries that can be written on a full disk, counted from the start of this segment.
+    const fn left(&self) -> u64 {
+        if self.spare { 2 * SEGMENT_ENTRIES } else { SEGMENT_ENTRIES }
+    }
+
+    fn apply(&mut self, batch: &Persist) {
         if let Some(from) = batch.truncate_from {
             assert!(from > self.base.index, "a truncation never reaches into the base");
             self.entries.retain(|e| e.id.index < from);
@@ -126,9 +131,6 @@ impl State {
         for entry in &batch.append {
             assert_eq!(entry.id.index, self.last().index.next(), "an append leaves no gap");
             if self.in_segment >= SEGMENT_ENTRIES {
-                if self.full && !self.spare {
-                    return Err(LogFault::Full { detail: "no spare segment in memory".into() });
-                }
                 self.spare = false;
                 self.in_segment = 0;
             }
@@ -138,7 +140,6 @@ impl State {
         if let Some(hard) = batch.hard {
             self.hard = hard;
         }
-        Ok(())
     }
 }
 
@@ -300,12 +301,11 @@ impl LogStore for MemoryLog {
             state.poisoned = true;
             return Err(LogFault::Poisoned { detail: "a failure was asked for".into() });
         }
-        for batch in batches {
-            if let Err(fault) = state.apply(batch) {
-                state.poisoned = true;
-                return Err(fault);
-            }
+        let news: u64 = batches.iter().map(|b| b.append.len() as u64).sum();
+        if state.full && state.in_segment + news > state.left() {
+            return Err(LogFault::Full { detail: "no spare segment in memory".into() });
         }
+        batches.iter().for_each(|batch| state.apply(batch));
         Ok(last.seq)
     }
 

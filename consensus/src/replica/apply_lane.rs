@@ -18,6 +18,8 @@ const HANDED_AGAIN: u64 = 16;
 /// Pause before a failed store is reopened; doubles up to [`RETRY_MAX`] (R21).
 const RETRY_AFTER: Micros = 100_000;
 const RETRY_MAX: Micros = 5_000_000;
+/// Longest pause while it is space that is wanted.
+const RETRY_FULL: Micros = 1_000_000;
 
 /// The job that is out.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -28,6 +30,7 @@ enum Out {
     Restore,
     Adopt,
     Reopen,
+    MakeRoom,
 }
 
 /// A store that failed, from the first fault until it has got past it.
@@ -55,6 +58,8 @@ pub(super) struct ApplyLane {
     /// serves nothing until it is there again (R21).
     pub(super) floor: Index,
     trouble: Option<Trouble>,
+    /// When a machine that is low is to look for space; `None` if it is not low.
+    low: Option<Micros>,
     /// Weight applied since the last checkpoint.
     unsaved: u64,
     /// When the first entry behind the last checkpoint was applied.
@@ -71,6 +76,7 @@ impl ApplyLane {
             opened: true,
             floor: applied.last.index,
             trouble: None,
+            low: None,
             unsaved: 0,
             unsaved_since: None,
             checkpoint_wanted: false,
@@ -84,6 +90,16 @@ impl ApplyLane {
 
     pub(super) fn idle(&self) -> bool {
         self.out.is_none()
+    }
+
+    /// True if the store finds no space, or may soon find none.
+    pub(super) fn is_full(&self) -> bool {
+        self.low.is_some() || self.waits_for_space()
+    }
+
+    /// True if it is space that the store lacks.
+    pub(super) fn waits_for_space(&self) -> bool {
+        matches!(self.troubled(), Some(StoreFault::Full { .. }))
     }
 
     pub(super) fn troubled(&self) -> Option<&StoreFault> {
@@ -102,7 +118,8 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         }
         let saved = self.core.proved().index >= self.apply.applied.last.index;
         let due = self.apply.unsaved_since.map(|at| at + self.config.checkpoint_after);
-        due.filter(|_| saved && self.apply.applied.durable < self.apply.applied.last)
+        let due = due.filter(|_| saved && self.apply.applied.durable < self.apply.applied.last);
+        [due, self.apply.low].into_iter().flatten().min()
     }
 
     /// Hands out the next apply job.
@@ -119,6 +136,10 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             if std::mem::take(&mut trouble.reopen) {
                 return self.apply_job(Out::Reopen, ApplyJob::Reopen);
             }
+        }
+        if self.apply.low.is_some_and(|at| at <= self.now) {
+            self.apply.low = Some(self.now + RETRY_FULL);
+            return self.apply_job(Out::MakeRoom, ApplyJob::MakeRoom);
         }
         if self.pump_install() {
             return;
@@ -209,9 +230,16 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         let before = self.apply.applied;
         self.apply.applied = done.applied;
         let through = done.applied.last;
+        self.apply.low = match (done.low, self.apply.low) {
+            (true, None) => Some(self.now + RETRY_FULL),
+            (true, at) => at,
+            (false, _) => None,
+        };
         match out {
             Out::Entries { weight } => {
                 self.apply.unsaved += weight;
+                // A store gives up no page before it is durable again.
+                self.apply.checkpoint_wanted |= done.low;
                 self.apply.unsaved_since.get_or_insert(self.now);
             }
             Out::Checkpoint => {
@@ -222,14 +250,8 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             Out::Pin => self.on_pinned(done.pinned),
             Out::Restore => self.on_restore_begun(done.restore),
             Out::Adopt => self.on_adopted(through),
-            Out::Reopen => {
-                let fault = self.apply.troubled().map(ToString::to_string).unwrap_or_default();
-                self.apply.opened = true;
-                self.apply.unsaved = 0;
-                self.apply.unsaved_since = None;
-                self.abandon_restore();
-                self.observe(Event::StoreReopened { fault, applied: through.index });
-            }
+            Out::Reopen => self.on_reopened(before, done.applied),
+            Out::MakeRoom => {}
         }
         self.note_progress(out);
         let skipped = done.applied.skipped.saturating_sub(before.skipped);
@@ -240,8 +262,23 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         if matches!(out, Out::Entries { .. }) {
             self.settle_forwarded(&done.commands, &done.replies);
         }
-        if out != Out::Reopen {
+        if !matches!(out, Out::Reopen | Out::MakeRoom) {
             self.answer_applied(done.replies);
+        }
+    }
+
+    /// The store is open again, or (one that waits for space) still is.
+    fn on_reopened(&mut self, before: Applied, applied: Applied) {
+        let fault = self.apply.troubled().map(ToString::to_string).unwrap_or_default();
+        self.apply.opened = true;
+        self.abandon_restore();
+        if applied.durable == applied.last {
+            self.apply.unsaved = 0;
+            self.apply.unsaved_since = None;
+        }
+        // One that waits for space is tried again and again, and nobody has to hear of it.
+        if !self.apply.waits_for_space() || applied.last != before.last {
+            self.observe(Event::StoreReopened { fault, applied: applied.last.index });
         }
     }
 
@@ -255,7 +292,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
                 Out::Checkpoint => out == Out::Checkpoint,
                 _ => true,
             };
-            out != Out::Reopen && applied >= t.goal && done
+            !matches!(out, Out::Reopen | Out::MakeRoom) && applied >= t.goal && done
         };
         if self.apply.trouble.as_ref().is_some_and(past) {
             self.apply.trouble = None;
@@ -303,6 +340,11 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             work,
         });
         trouble.goal = trouble.goal.max(goal);
+        let full = matches!(fault, StoreFault::Full { .. });
+        if full {
+            // Nobody is helped by a replica that stops: this ends once there is space (R45).
+            trouble.since = now;
+        }
         if now.saturating_sub(trouble.since) >= self.config.store_retry {
             let at = next;
             return self.stop(match fault {
@@ -313,7 +355,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         trouble.reopen = reopen || out == Out::Reopen;
         trouble.fault = fault;
         trouble.at = Some(now + trouble.delay);
-        trouble.delay = (trouble.delay * 2).min(RETRY_MAX);
+        trouble.delay = (trouble.delay * 2).min(if full { RETRY_FULL } else { RETRY_MAX });
     }
 
     /// Filling the second store failed outside the apply lane.

@@ -335,7 +335,8 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             State::Held(command) if leads => {
                 let proposed = State::Proposed(command.clone());
                 let Some(id) = self.calls.turn(id, proposed) else { return };
-                self.feed(Input::Propose { batch: vec![(ticket(id), command)] });
+                let (frees, batch) = (M::frees(&command), vec![(ticket(id), command)]);
+                self.feed(if frees { Input::Free { batch } } else { Input::Propose { batch } });
             }
             State::Held(command) => {
                 if let Some(to) = leader {

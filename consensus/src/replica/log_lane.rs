@@ -28,6 +28,8 @@ const REOPENS_AN_HOUR: usize = 10;
 const HOUR: Micros = 3_600_000_000;
 /// Pause before the next attempt at a spare segment while the disk is full.
 const SPARE_AGAIN: Micros = 1_000_000;
+/// Pause before a write that found no space is tried again.
+const STARVED_AGAIN: Micros = 500_000;
 
 /// A write that waits for its turn.
 enum Queued {
@@ -51,6 +53,14 @@ struct Failed {
     at: Micros,
 }
 
+/// A job for which there was no space, as it was (R45).
+struct Starved<L: LogStore> {
+    job: LogJob<L>,
+    out: Option<Out>,
+    /// When it is tried again, if no space turns up before.
+    at: Micros,
+}
+
 /// How quiet the log has been since the last news.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Quiet {
@@ -68,6 +78,9 @@ pub(super) struct LogLane<L: LogStore> {
     /// Highest sequence number that completed.
     done: Seq,
     failed: Option<Failed>,
+    starved: Option<Starved<L>>,
+    /// What has found no space since the last write that did.
+    pub(super) starving: Option<String>,
     /// When the log was reopened or tried to be, within the last hour.
     reopens: VecDeque<Micros>,
     delay: Micros,
@@ -95,6 +108,8 @@ impl<L: LogStore> LogLane<L> {
             queue: VecDeque::new(),
             done: Seq(0),
             failed: None,
+            starved: None,
+            starving: None,
             reopens: VecDeque::new(),
             delay: REOPEN_AFTER,
             quiet: Quiet::Done,
@@ -131,7 +146,8 @@ impl<L: LogStore> LogLane<L> {
 
     /// True while a reset waits or is out, or cannot be issued because the log failed.
     pub(super) fn resetting(&self) -> bool {
-        matches!(self.out, Some(Out::Reset { .. }))
+        let starved = self.starved.as_ref().and_then(|s| s.out.as_ref());
+        [self.out.as_ref(), starved].iter().any(|out| matches!(out, Some(Out::Reset { .. })))
             || self.failed.is_some()
             || self.queue.iter().any(|q| matches!(q, Queued::Reset { .. }))
     }
@@ -139,6 +155,12 @@ impl<L: LogStore> LogLane<L> {
     /// Something is worth a watermark.
     fn news(&mut self, now: Micros) {
         self.quiet = Quiet::Since(now);
+    }
+
+    /// Something was written.
+    fn wrote(&mut self, now: Micros) {
+        self.starving = None;
+        self.news(now);
     }
 
     fn watermark_at(&self) -> Option<Micros> {
@@ -156,7 +178,9 @@ impl<L: LogStore> LogLane<L> {
         if let Some(failed) = &self.failed {
             return Some(failed.at);
         }
-        [self.watermark_at(), self.spare_at].into_iter().flatten().min()
+        let starved = self.starved.as_ref().map(|s| s.at);
+        let watermark = self.watermark_at().filter(|_| starved.is_none());
+        [watermark, self.spare_at, starved].into_iter().flatten().min()
     }
 
     /// The next write: as many persists as one sync may carry, or one reset.
@@ -201,6 +225,15 @@ impl<L: LogStore> LogLane<L> {
             self.poll = false;
             self.out = Some(Out::Compact);
             return Some(LogJob::Compact { through });
+        }
+        // Whatever is queued behind a write that waits for space waits as well: writes keep their
+        // order.
+        if let Some(starved) = self.starved.take_if(|s| s.at <= now) {
+            self.out = starved.out;
+            return Some(starved.job);
+        }
+        if self.starved.is_some() {
+            return None;
         }
         if let Some(entries) = self.repair.take() {
             self.out = Some(Out::Repair);
@@ -247,11 +280,15 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         let out = self.log.out.take();
         match result {
             Ok(done) => {
-                if done.spare.is_some() {
+                if done.spare.is_some() && self.log.spare_at.is_none() {
                     self.log.wanted = done.spare;
                 }
-                self.set_low(done.low);
-                self.on_log_result(done.result, out);
+                let starves = done.again.is_some() || self.log.starved.is_some();
+                self.set_low(done.low || starves);
+                match (done.result, done.again) {
+                    (LogResult::NoSpace { detail }, Some(job)) => self.on_starved(job, out, detail),
+                    (result, _) => self.on_log_result(result, out),
+                }
             }
             Err(LogFault::Refused(_)) if matches!(out, Some(Out::Repair)) => {
                 // The log knows better what was there; nothing was written, nothing is poisoned.
@@ -266,7 +303,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         match result {
             LogResult::Persisted { through } => {
                 self.log.done = through;
-                self.log.news(self.now);
+                self.log.wrote(self.now);
                 self.feed(Input::Persisted { through });
             }
             LogResult::Reset { last } => {
@@ -282,12 +319,12 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
                     });
                 }
                 self.log.done = seq;
-                self.log.news(self.now);
+                self.log.wrote(self.now);
                 self.feed(Input::Persisted { through: seq });
                 self.on_reset_durable(&meta);
             }
             LogResult::Repaired { filled } => {
-                self.log.news(self.now);
+                self.log.wrote(self.now);
                 self.feed(Input::Repaired { filled });
             }
             LogResult::Reopened(recovered) if recovered.held.is_some() => {
@@ -307,6 +344,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
                 if first > self.core.first() {
                     self.feed(Input::Compacted { first });
                     self.observe(Event::Compacted { first });
+                    self.feed_starved();
                 }
             }
             LogResult::Watermarked => {
@@ -315,7 +353,25 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
                     Quiet::Marked(_) | Quiet::Done => Quiet::Done,
                 };
             }
-            LogResult::SpareAdded => {}
+            LogResult::SpareAdded => self.feed_starved(),
+            LogResult::NoSpace { .. } => {}
+        }
+    }
+
+    /// There was no space, and the log is as it was: it is no fault of the log, and nothing that
+    /// was promised is in question. The job waits, and whatever gives space back goes on (R45).
+    fn on_starved(&mut self, job: LogJob<L>, out: Option<Out>, detail: String) {
+        if self.log.starving.is_none() {
+            self.log.starving = Some(detail);
+            self.mark("write-waits-for-space");
+        }
+        self.log.starved = Some(Starved { job, out, at: self.now + STARVED_AGAIN });
+    }
+
+    /// There may be space now.
+    fn feed_starved(&mut self) {
+        if let Some(starved) = &mut self.log.starved {
+            starved.at = self.now;
         }
     }
 
@@ -325,6 +381,15 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         let now = self.now;
         let lane = &mut self.log;
         let first = lane.failed.is_none();
+        let full = matches!(fault, LogFault::Full { .. });
+        if full {
+            // It could not be reopened for want of space: that is no attempt that failed, and it
+            // ends by itself (R45).
+            lane.reopens.pop_back();
+            lane.starving = Some(fault.to_string());
+            lane.low = true;
+        }
+        (lane.starved, lane.delay) = (None, if full { STARVED_AGAIN } else { lane.delay });
         lane.queue.clear();
         lane.compact = None;
         lane.repair = None;
@@ -338,7 +403,9 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             lane.delay = REOPEN_AFTER;
         }
         lane.failed = Some(Failed { fault: fault.clone(), at: now + lane.delay });
-        lane.delay = (lane.delay * 2).min(REOPEN_MAX);
+        if !full {
+            lane.delay = (lane.delay * 2).min(REOPEN_MAX);
+        }
         if first {
             let at = lane.done.next();
             self.feed(Input::PersistFailed { at, fault });
@@ -367,11 +434,31 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         }
     }
 
-    fn set_low(&mut self, low: bool) {
-        if self.log.low != low {
-            self.log.low = low;
+    /// Tells the core whether log and store have space to go on with (R45).
+    pub(super) fn tell_headroom(&mut self) {
+        let low = self.log.low || self.apply.is_full();
+        if self.low != low {
+            self.low = low;
             self.feed(Input::Headroom { low });
         }
+    }
+
+    /// Why this member has no space, if it has none; it ends by itself once there is space again.
+    pub(super) fn no_space(&self) -> Option<String> {
+        if let Some(fault) = self.apply.troubled().filter(|_| self.apply.waits_for_space()) {
+            return Some(fault.to_string());
+        }
+        if let Some(detail) = &self.log.starving {
+            return Some(format!("the log waits for space: {detail}"));
+        }
+        if self.log.low {
+            return Some("there is no space for another segment of the log".to_owned());
+        }
+        self.low.then(|| "there is no space in reserve for the store".to_owned())
+    }
+
+    fn set_low(&mut self, low: bool) {
+        self.log.low = low;
         if low && self.log.wanted.is_none() && self.log.spare_at.is_none() {
             self.log.spare_at = Some(self.now + SPARE_AGAIN);
         }

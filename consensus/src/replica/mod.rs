@@ -125,8 +125,8 @@ pub struct ReplicaStatus {
     pub contact: Option<Contact>,
     /// `None` if local reads may be served and calls are likely to succeed; else why not (R23).
     pub not_ready: Option<String>,
-    /// True while the log cannot get another segment.
-    pub low: bool,
+    /// Why this member has no space to go on with, if it has none (R45); it ends by itself.
+    pub no_space: Option<String>,
     /// Damaged entries of the log that are being fetched from other members (R15).
     pub damaged: Option<DamageStatus>,
     /// Why this member is held, if it is (R5).
@@ -172,6 +172,8 @@ pub struct Replica<L: LogStore, M: StateMachine> {
     /// Why this member is held: it answers those requests and does nothing else (R5).
     held: Option<String>,
     stopped: bool,
+    /// What the core was told of the space that log and store have.
+    low: bool,
     now: Micros,
     /// Inputs that the core is still to be given in this step.
     inputs: VecDeque<Input>,
@@ -225,13 +227,12 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             serving: Serving::default(),
             held,
             stopped: false,
+            low: false,
             now,
             inputs: VecDeque::new(),
             out: Vec::new(),
         };
-        if replica.log.low {
-            replica.feed(Input::Headroom { low: true });
-        }
+        replica.tell_headroom();
         Ok(replica)
     }
 
@@ -300,7 +301,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             peers: self.core.peers(now),
             contact: self.core.contact(),
             not_ready: self.not_ready(),
-            low: self.log.low,
+            no_space: self.no_space(),
             proved: self.core.proved(),
             damaged: self.damage_status(),
             held: self.held.clone(),
@@ -387,6 +388,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             self.pump_compaction();
             self.pump_answers();
             self.check_ready();
+            self.tell_headroom();
             if self.stopped || self.inputs.is_empty() {
                 break;
             }

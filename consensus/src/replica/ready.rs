@@ -64,7 +64,10 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             ));
         }
         if let Some(fault) = self.apply.troubled() {
-            return Some(format!("the store failed and is being reopened: {fault}"));
+            return Some(match self.apply.waits_for_space() {
+                true => format!("the store waits for space: {fault}"),
+                false => format!("the store failed and is being reopened: {fault}"),
+            });
         }
         if let Some(why) = self.no_leader() {
             return Some(why);

@@ -126,7 +126,28 @@ fn a_leader_without_space_hands_over_to_a_voter_that_has_some() {
     rig.deliver(B, full);
     assert_eq!(asked(&rig.step(Input::Headroom { low: true })), None, "B has none either");
     assert_eq!(asked(&rig.deliver(C, ack(5, 1, (5, 2)))), Some(C));
-    assert_eq!(refusals(&rig.propose(1..2)), [(1, Refusal::DiskFull)]);
+    let there = Refusal::NotLeader { hint: Some(C) };
+    assert_eq!(refusals(&rig.propose(1..2)), [(1, there)], "the caller goes where there is space");
+}
+
+/// R45: without a quorum that has space nothing is appended but what frees some, even by a leader
+/// that has space itself.
+#[test]
+fn a_leader_takes_no_writes_while_a_majority_has_no_space() {
+    let reply = |low| {
+        let result = Ok(LogId::new(5, 2));
+        Message::AppendReply { term: Term(5), round: 1, result, promise: 0, low }
+    };
+    let mut rig = Rig::leader(3, 5, &[(4, 1)]);
+    rig.deliver(B, reply(true));
+    assert_eq!(refusals(&rig.propose(1..2)), [], "the leader and C have space");
+    rig.deliver(C, reply(true));
+    assert_eq!(refusals(&rig.propose(2..3)), [(2, Refusal::DiskFull)]);
+    let batch = vec![(Ticket(3), bytes::Bytes::from_static(b"delete"))];
+    assert_eq!(refusals(&rig.step(Input::Free { batch })), [], "what frees is taken");
+    assert_eq!(rig.core.role(), RoleKind::Leader);
+    rig.deliver(C, reply(false));
+    assert_eq!(refusals(&rig.propose(4..5)), []);
 }
 
 #[test]

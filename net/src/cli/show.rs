@@ -45,7 +45,12 @@ fn render(status: &ClusterStatus) -> String {
         rows.push(vec![
             m.name.clone(),
             m.role.clone(),
-            if m.healthy { "ok" } else { "BAD" }.to_owned(),
+            match (&m.disk_full, m.healthy) {
+                (Some(_), _) => "FULL",
+                (None, true) => "ok",
+                (None, false) => "BAD",
+            }
+            .to_owned(),
             number(m.applied),
             number(m.commit),
             number(m.last),

@@ -97,7 +97,9 @@ impl ApiError {
             Refusal::DiskFull => (
                 StatusCode::INSUFFICIENT_STORAGE,
                 "disk_full",
-                "the disk of the leader is full; free some space there, then try again".to_owned(),
+                "the disk of the leader, or of a majority of the members, is full, and nothing was written: free \
+                 some space (`holdfast status` names the members), then try again; deletes are still taken"
+                    .to_owned(),
             ),
             Refusal::TooLarge => (
                 StatusCode::PAYLOAD_TOO_LARGE,

@@ -15,8 +15,13 @@ pub(super) async fn live() -> &'static str {
 }
 
 pub(super) async fn ready(State(node): State<Arc<Node>>) -> impl IntoResponse {
-    match node.published().not_ready() {
-        None => (StatusCode::OK, "ready\n".to_owned()),
+    let published = node.published();
+    match published.not_ready() {
+        // It serves reads and votes, and passes writes on: nobody is helped by taking it out.
+        None => match published.disk_full() {
+            None => (StatusCode::OK, "ready\n".to_owned()),
+            Some(alarm) => (StatusCode::OK, format!("ready, with an alarm: {alarm}\n")),
+        },
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),
     }
 }
@@ -67,7 +72,7 @@ fn gauges(published: &Published) -> String {
         ("holdfast_checkpoint_index", status.applied.durable.index.0),
         ("holdfast_commit_index", status.commit.0),
         ("holdfast_snapshot_index", status.snapshot.0),
-        ("holdfast_log_low", u64::from(status.low)),
+        ("holdfast_disk_full", u64::from(status.no_space.is_some())),
         ("holdfast_damaged_entries", status.damaged.as_ref().map_or(0, |d| d.count as u64)),
         ("holdfast_held", u64::from(status.held.is_some())),
     ] {

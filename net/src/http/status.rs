@@ -58,7 +58,7 @@ pub struct MemberStatus {
     pub snapshot_index: Option<u64>,
     /// State digest at `applied`, in hex.
     pub digest: Option<String>,
-    /// True if it may serve.
+    /// True if it may serve and has space to go on with.
     pub healthy: bool,
     /// Why it is not healthy.
     pub reason: Option<String>,
@@ -69,6 +69,11 @@ pub struct MemberStatus {
     /// Why it is held: it neither votes nor acknowledges until it is replaced; null if it is not.
     #[serde(default)]
     pub held: Option<String>,
+    /// Why its disk has no space to go on with; null if it has. While this stands the member takes
+    /// no leadership that another could have, and its leader takes no writes but those that free
+    /// space if a majority of the voters is like this. It ends by itself once there is space.
+    #[serde(default)]
+    pub disk_full: Option<String>,
     /// Its topics' directories: what lives, what went to the trash, and what is kept and why.
     /// Null if unreachable.
     #[serde(default)]
@@ -146,7 +151,8 @@ pub(super) async fn status(
 fn local(node: &Node) -> LocalStatus {
     let published = node.published();
     let me = node.peers().me();
-    let reason = published.not_ready();
+    let disk_full = published.disk_full();
+    let reason = published.not_ready().or_else(|| disk_full.clone());
     let replica = published.replica.as_ref();
     let role = match (&published.phase, replica) {
         (Phase::Stopped(_), _) => "stopped",
@@ -179,6 +185,7 @@ fn local(node: &Node) -> LocalStatus {
             reason,
             damaged: replica.and_then(|r| r.damaged.as_ref()).map(damage_view),
             held: replica.and_then(|r| r.held.clone()),
+            disk_full,
             data: node.report().json(),
         },
     }
@@ -280,6 +287,7 @@ async fn ask(
         reason: Some(failure),
         damaged: None,
         held: None,
+        disk_full: None,
         data: Value::Null,
     };
     (member, None)

@@ -108,11 +108,11 @@ fn storage(event: &Event, name: &dyn Fn(&MemberId) -> String, metrics: &Metrics)
         }
         Event::Headroom { low: true } => {
             metrics.event("headroom_low");
-            tracing::error!("the disk has no room for another log segment; free some space");
+            tracing::error!("the disk is full; free some space, this node goes on by itself");
         }
         Event::Headroom { low: false } => {
             metrics.event("headroom_back");
-            tracing::info!("the disk has room for log segments again");
+            tracing::info!("the disk has space again");
         }
         other => tracing::debug!("{other:?}"),
     }

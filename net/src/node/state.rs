@@ -38,6 +38,14 @@ impl Published {
         self.caught_up && self.phase == Phase::Running
     }
 
+    /// The alarm of a full disk, in words with the remedy; `None` if there is space. It ends by
+    /// itself.
+    #[must_use]
+    pub fn disk_full(&self) -> Option<String> {
+        let why = self.replica.as_ref()?.no_space.as_ref()?;
+        Some(format!("the disk is full: {why}; free some space, the node goes on by itself"))
+    }
+
     /// `None` if the node may serve, else why not.
     #[must_use]
     pub fn not_ready(&self) -> Option<String> {

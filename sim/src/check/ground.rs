@@ -59,6 +59,12 @@ impl Ground {
         self.writing.clear();
     }
 
+    /// The log as far as it is durable.
+    #[must_use]
+    pub const fn log(&self) -> &Shadow {
+        &self.log
+    }
+
     /// An acknowledgement to the leader of a term leaves.
     pub fn acknowledges(&mut self, term: Term, durable: LogId) {
         let highest = self.acknowledged.entry(term).or_default();

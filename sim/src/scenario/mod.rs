@@ -12,6 +12,7 @@ mod focus;
 mod four;
 mod logs;
 mod rivals;
+mod space;
 pub mod stage;
 mod steps;
 mod storm;
@@ -310,6 +311,18 @@ pub const ALL: &[Scenario] = &[
         summary: "all nodes restart on disks that are full to the last byte",
         loss: false,
         program: focus::full_restart,
+    },
+    Scenario {
+        name: "full-for-long",
+        summary: "all disks are full for minutes: writes are refused by name, everything else goes on",
+        loss: false,
+        program: space::full_for_long,
+    },
+    Scenario {
+        name: "failed-sync",
+        summary: "syncs fail at a majority and later ones succeed without writing; then the power goes",
+        loss: false,
+        program: space::failed_sync,
     },
     Scenario {
         name: "longer-older-log",

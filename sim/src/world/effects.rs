@@ -189,6 +189,11 @@ impl World {
                     }
                 }
                 LogResult::Persisted { .. } => n.ground.written(),
+                // Nothing was written: the same job comes again.
+                LogResult::NoSpace { .. } => {
+                    n.ground.not_written();
+                    n.shadow = n.ground.log().clone();
+                }
                 _ => {}
             },
             Done::Log(Err(fault)) => {

@@ -13,7 +13,7 @@ use crate::check::stuck::{self, Blame, Fact};
 use crate::check::{Verdict, Violation};
 use crate::choices::{Actor, Stream};
 use crate::trace::What;
-use holdfast_consensus::fault::{LogFault, StopReason};
+use holdfast_consensus::fault::StopReason;
 use holdfast_consensus::{Index, MemberId};
 use std::ops::RangeInclusive;
 
@@ -251,17 +251,11 @@ impl World {
         }
     }
 
-    /// A replica stopped by itself: excused if its log had no space for so long that it gave up
-    /// (R46), or if its disk is full for good. Whoever looks after the process starts it again.
+    /// A replica stopped by itself: excused over damage. Nothing else that is injected may bring that
+    /// about: a disk that is full is waited for, however long it takes (R45), and a log that fails
+    /// is reopened.
     pub(super) fn stopped(&mut self, node: usize, why: &StopReason) -> Verdict {
         let n = &self.nodes[node];
-        let was_full = n.disk.counts().full > n.failures.0;
-        let gave_up = was_full && matches!(why, StopReason::Log(LogFault::Full { .. }));
-        if gave_up || self.liveness.broken(node) == Some(Broken::Full) {
-            self.note(Some(node), || format!("stops for want of space: {why}"));
-            self.crash(node, false);
-            return Ok(());
-        }
         if n.damaged {
             // It knows too little to go on; its next start says what becomes of it.
             self.note(Some(node), || format!("stops over damage: {why}"));
