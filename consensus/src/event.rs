@@ -38,6 +38,8 @@ pub enum StepDown {
     LostQuorum,
     /// Its own write failed.
     WriteFailed,
+    /// Its own write found no space (R45).
+    NoSpace,
     /// Its oldest write took too long.
     WriteStalled,
     /// An entry of its own log does not verify any more (R15).

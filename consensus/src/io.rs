@@ -94,6 +94,13 @@ pub enum Input {
         /// Entries that are durable and do not verify.
         holes: Vec<Hole>,
     },
+    /// There was no space for a persist, and nothing was written of it (R45). The driver has
+    /// dropped it and every persist and reset behind it; the core issues anew, at once, what it
+    /// still needs.
+    NoSpace {
+        /// The end of the log as it is on disk, cut or not.
+        last: LogId,
+    },
     /// Durable entries were found damaged while they were read (R15): all that is known of them.
     Damaged {
         /// The damaged entries, ascending.

@@ -130,7 +130,7 @@ impl<L: LogStore> LogJob<L> {
             Self::Persist(batches) => match log.persist(&batches) {
                 Err(LogFault::Full { detail }) => {
                     again = Some(Self::Persist(batches));
-                    LogResult::NoSpace { detail }
+                    LogResult::NoSpace { detail, last: log.recovered().last }
                 }
                 through => LogResult::Persisted { through: through? },
             },
@@ -146,14 +146,14 @@ impl<L: LogStore> LogJob<L> {
             Self::Reset { to } => match log.reset(&to) {
                 Err(LogFault::Full { detail }) => {
                     again = Some(Self::Reset { to });
-                    LogResult::NoSpace { detail }
+                    LogResult::NoSpace { detail, last: log.recovered().last }
                 }
                 last => LogResult::Reset { last: last? },
             },
             Self::Repair(entries) => match log.repair(&entries) {
                 Err(LogFault::Full { detail }) => {
                     again = Some(Self::Repair(entries));
-                    LogResult::NoSpace { detail }
+                    LogResult::NoSpace { detail, last: log.recovered().last }
                 }
                 filled => LogResult::Repaired { filled: filled? },
             },
@@ -206,6 +206,8 @@ pub enum LogResult {
     NoSpace {
         /// What was to be written, and where.
         detail: String,
+        /// The end of the log.
+        last: LogId,
     },
     /// The log is open again.
     Reopened(Box<Recovered>),

@@ -16,9 +16,10 @@ use holdfast_consensus::io::Persist;
 use holdfast_consensus::{Entry, HardState, Index, Seq, Term};
 use std::sync::Arc;
 
-/// What commands leave of the last segment, in bytes: votes take a block each. At most an eighth
-/// of the segment, but room for a vote and for the entry that opens its term.
-const ROOM_FOR_VOTES: u64 = 64 << 10;
+/// What commands leave of the last segment, in bytes: an eighth of it, but no less and no more than
+/// this. An election takes up to six blocks: the term, the vote, the entry that opens the term, and
+/// the watermarks behind them.
+const ROOM_FOR_VOTES: (u64, u64) = (6 * BLOCK, 1 << 20);
 
 impl<D: Disk> Log<D> {
     /// All batches in order, then one sync. A batch that reaches over the end of a segment costs
@@ -215,7 +216,7 @@ impl<D: Disk> Log<D> {
     /// configuration, in a segment that may be the last one (R45).
     fn leave_room(&mut self, items: &[Item]) -> Result<(), LogFault> {
         let size = self.overhead() + items.iter().map(Item::size).sum::<u64>();
-        if !self.fits(size + (self.bytes / 8).clamp(2 * BLOCK, ROOM_FOR_VOTES)) {
+        if !self.fits(size + (self.bytes / 8).clamp(ROOM_FOR_VOTES.0, ROOM_FOR_VOTES.1)) {
             let spare = self.make_spare(0)?;
             self.spares.insert(0, spare);
         }

@@ -170,8 +170,8 @@ for n in $others; do until_true 20 'a linearizable read is answered' reads "$n" 
 until_true 20 'a delete is taken' deleted "$second" spare-1
 say 'linearizable reads are answered, and a delete is taken'
 
-# Who has been full for long holds entries that it was sent and cannot write, and no vote behind
-# them either. So all catch up before the next step, and then nobody has a free byte.
+# Who has been full for long lags behind and cannot help to commit. So all catch up before the next
+# step, and then nobody has a free byte.
 ready() { curl -s "$(url_of "$1")/readyz" | grep -qx ready; }
 for n in n1 n2 n3; do free $n; done
 for n in n1 n2 n3; do until_true 60 "$n catches up" ready $n; done

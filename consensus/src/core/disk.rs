@@ -49,6 +49,9 @@ pub(crate) struct Disk {
     poisoned: bool,
     /// A snapshot's base that is not durable yet, and its write.
     reset: Option<(Seq, SnapshotMeta)>,
+    /// What may be reported as durable until that base is: what stood before damage that the
+    /// snapshot makes good, while it is still on disk (R15).
+    capped: Option<LogId>,
     /// How long writes took.
     times: WriteTimes,
 }
@@ -65,12 +68,17 @@ impl Disk {
             staged: Staged::default(),
             poisoned: false,
             reset: None,
+            capped: None,
             times: WriteTimes::default(),
         }
     }
 
     pub(crate) const fn durable(&self) -> LogId {
         self.durable
+    }
+
+    pub(crate) const fn capped(&self) -> Option<LogId> {
+        self.capped
     }
 
     pub(crate) const fn hard(&self) -> HardState {
@@ -174,8 +182,11 @@ impl Disk {
         meta: &SnapshotMeta,
         kept: bool,
         certain: LogId,
+        capped: Option<LogId>,
         now: Micros,
     ) -> Option<Seq> {
+        // Damage stays on disk until a base is, however many are wanted before that.
+        self.capped = self.capped.or(capped);
         let staged = &self.staged;
         assert!(self.poisoned || (staged.hard.is_none() && staged.end.is_none()), "flushed first");
         if !kept {
@@ -217,7 +228,7 @@ impl Disk {
                 self.durable = end;
             }
             if self.reset.as_ref().is_some_and(|(seq, _)| *seq <= pending.seq) {
-                self.reset = None;
+                (self.reset, self.capped) = (None, None);
             }
         }
     }
@@ -226,6 +237,40 @@ impl Disk {
     pub(crate) fn failed(&mut self, at: Seq) {
         self.pending.retain(|p| p.seq < at);
         self.poisoned = true;
+    }
+
+    /// There was no space, and the log ends at `last`. Returns the write that brings the hard state,
+    /// or the last one made if it is durable, and all writes: the hard state stands before the
+    /// entries that are still wanted, so that it waits for none of them.
+    pub(crate) fn starved(
+        &mut self,
+        last: LogId,
+        end: LogId,
+        hard: HardState,
+        now: Micros,
+        tail: impl Fn(Index) -> Entries,
+    ) -> (Seq, Vec<Rewrite>) {
+        if self.reset.is_some() {
+            let writes = self.reopened(last, end, hard, now, tail);
+            return (Seq(self.next.0 - 1), writes);
+        }
+        self.poisoned = false;
+        self.pending.clear();
+        let mut writes = Vec::new();
+        let truncate_from = beyond(last, self.durable);
+        let mut first = self.done;
+        if truncate_from.is_some() || hard != self.hard {
+            first = self.issue(Some(self.durable), Some(hard), now);
+            let (append, hard) = (Entries::empty(), Some(hard));
+            writes.push(Rewrite::Persist(Persist { seq: first, truncate_from, append, hard }));
+        }
+        let append = tail(self.durable.index.next());
+        if !append.is_empty() {
+            let seq = self.issue(Some(end), None, now);
+            let rest = Persist { seq, truncate_from: None, append, hard: None };
+            writes.push(Rewrite::Persist(rest));
+        }
+        (first, writes)
     }
 
     /// The log is open again and durably ends at `last`. Returns the writes that bring it back to

@@ -59,7 +59,7 @@ impl Core {
     fn hash_shared(&self, h: &mut Fnv) {
         let s = &self.shared;
         (s.config.member, s.hard(), self.ahead(s.hard_seq()), s.commit(), s.leader).hash(h);
-        (s.heard.is_some(), s.low, s.stopped, s.announce).hash(h);
+        (s.heard.is_some(), s.low, s.starved, s.stopped, s.announce).hash(h);
         s.contact.map(|c| (c.leader, c.term, c.commit, c.own_term)).hash(h);
         (&s.expecting, s.fetches, s.transfers).hash(h);
         for (seq, promise) in s.outbox.held() {
@@ -76,7 +76,7 @@ impl Core {
 
     fn hash_disk(&self, h: &mut Fnv) {
         let d = &self.shared.disk;
-        (self.ahead(d.next()), d.durable(), d.hard(), d.poisoned()).hash(h);
+        (self.ahead(d.next()), d.durable(), d.hard(), d.poisoned(), d.capped()).hash(h);
         d.reset().map(|(seq, meta)| (self.ahead(*seq), meta)).hash(h);
         for pending in d.pending() {
             (self.ahead(pending.seq), pending.end, pending.hard).hash(h);

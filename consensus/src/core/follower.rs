@@ -10,7 +10,7 @@ use crate::fault::StopReason;
 use crate::io::Effect;
 use crate::message::{Conflict, Message};
 use crate::traits::Contact;
-use crate::types::{Index, LogId, MemberId, Term};
+use crate::types::{Body, Index, LogId, MemberId, Term};
 
 /// An append of the current term.
 #[derive(Clone, Debug)]
@@ -157,10 +157,15 @@ impl Shared {
             self.drop_with("append-while-poisoned");
             return Ok(Verdict::Silent);
         }
+        let fresh = rest.starting_at(from);
+        if self.starved && fresh.iter().any(|e| matches!(e.body, Body::Command(_))) {
+            // R45: what finds no space would stand before the next vote.
+            self.drop_with("append-without-space");
+            return Ok(Verdict::Silent);
+        }
         if from <= self.log.last().index {
             self.cut(from);
         }
-        let fresh = rest.starting_at(from);
         self.append(&fresh);
         Ok(Verdict::Matched(append.end()))
     }
@@ -186,11 +191,16 @@ impl Shared {
 
     /// Cuts a conflicting suffix.
     fn cut(&mut self, from: Index) {
+        self.give_up_from(from);
+        self.disk.stage_truncate(self.log.last());
+    }
+
+    /// Cuts a suffix that is not known to be committed, in memory alone.
+    pub(crate) fn give_up_from(&mut self, from: Index) {
         assert!(from > self.commit(), "a committed entry is never cut: {from}");
         let last = self.log.last().index;
         let (old, _) = self.log.membership();
         self.log.truncate(from);
-        self.disk.stage_truncate(self.log.last());
         self.fx.push(Effect::Lost { from });
         self.observe(Event::Truncated { from, last });
         let (at, _) = self.log.membership();

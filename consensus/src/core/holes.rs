@@ -130,7 +130,10 @@ impl Shared {
     /// The durable watermark that others are told of: it ends before the first damaged entry, on
     /// every path (R15).
     pub(crate) fn durable(&self) -> LogId {
-        let durable = self.disk.durable();
+        let durable = match self.disk.capped() {
+            Some(before) if before.index < self.disk.durable().index => before,
+            _ => self.disk.durable(),
+        };
         match self.log.first_hole() {
             Some(hole) if hole <= durable.index => self.log.known_at_or_below(hole.prev()),
             _ => durable,

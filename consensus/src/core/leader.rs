@@ -117,7 +117,7 @@ impl Leader {
         } else if let (true, Some(transfer)) = (shared.low, &self.transfer) {
             // Somebody with space is about to lead: the caller goes there.
             Some(Refusal::NotLeader { hint: Some(transfer.to) })
-        } else if !frees && (shared.low || !self.quorum_has_room(shared)) {
+        } else if shared.starved || !frees && (shared.low || !self.quorum_has_room(shared)) {
             Some(Refusal::DiskFull)
         } else if self.transfer.is_some()
             || held.saturating_add(len) > shared.config.uncommitted_bytes

@@ -110,6 +110,7 @@ impl Core {
             Input::Persisted { through } => self.on_persisted(through),
             Input::PersistFailed { at, .. } => self.on_persist_failed(at),
             Input::Reopened { last, hard, holes } => self.on_reopened(last, hard, holes),
+            Input::NoSpace { last } => self.on_no_space(last),
             Input::Damaged { holes } => self.on_damaged(&holes),
             Input::Repaired { filled } => self.on_repaired(&filled),
             Input::Fetched { fetch, entries } => self.on_fetched(fetch, entries),
@@ -174,6 +175,7 @@ impl Core {
             self.shared.low = low;
             self.shared.observe(Event::Headroom { low });
         }
+        self.shared.starved &= low;
     }
 
     fn on_compacted(&mut self, first: Index) {
@@ -316,6 +318,11 @@ impl Core {
     #[must_use]
     pub fn leader(&self) -> Option<MemberId> {
         self.shared.leader
+    }
+
+    /// True from a write that found no space until there is some (R45).
+    pub(crate) const fn starved(&self) -> bool {
+        self.shared.starved
     }
 
     /// The one durable watermark: what an acknowledgement may report. Truncation lowers it, and so

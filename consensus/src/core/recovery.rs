@@ -3,6 +3,7 @@
 use super::Core;
 use super::disk::Rewrite;
 use super::role::Role;
+use super::shared::Shared;
 use crate::damage::Hole;
 use crate::event::{Event, StepDown};
 use crate::fault::StopReason;
@@ -33,11 +34,41 @@ impl Core {
     pub(crate) fn on_persist_failed(&mut self, at: Seq) {
         self.shared.disk.failed(at);
         self.shared.repair.forget_write();
+        self.give_up_role(StepDown::WriteFailed);
+    }
+
+    fn give_up_role(&mut self, why: StepDown) {
         match self.role {
-            Role::Leader(_) => self.step_down(StepDown::WriteFailed),
+            Role::Leader(_) => self.step_down(why),
             Role::Candidate(_) | Role::PreCandidate(_) => self.become_follower(),
             Role::Follower(_) => {}
         }
+    }
+
+    /// R45: there was no space. Entries that nobody was told of as durable, and that are not known
+    /// to be committed, would stand before every vote that is to be written behind them; so they
+    /// are given up, as a process that is killed gives them up, and what remains is written behind
+    /// the hard state. They may be committed by others for all that, so a leader steps down, and
+    /// its calls wait for what becomes of their places (B23).
+    pub(crate) fn on_no_space(&mut self, last: LogId) {
+        if self.shared.disk.poisoned() {
+            return self.shared.drop_with("no-space-while-poisoned");
+        }
+        self.shared.disk.failed(self.shared.disk.done().next());
+        self.give_up_role(StepDown::NoSpace);
+        let shared = &mut self.shared;
+        shared.starved = true;
+        let kept = shared.disk.durable().index.max(shared.commit());
+        if shared.log.last().index > kept && shared.log.id_at(kept).is_some() {
+            shared.give_up_from(kept.next());
+        }
+        let (log, now) = (&shared.log, shared.now);
+        let end = log.last();
+        let tail = |from| log.cached(from, end.index, usize::MAX);
+        let (hard, writes) = shared.disk.starved(last, end, shared.hard(), now, tail);
+        shared.hand_out(writes);
+        shared.rebind(hard);
+        shared.release();
     }
 
     /// The log is open again: what memory holds above its durable end is written once more, under
@@ -71,13 +102,19 @@ impl Core {
         let end = log.last();
         let tail = |from| log.cached(from, end.index, usize::MAX);
         let writes = shared.disk.reopened(last, end, shared.hard(), now, tail);
+        shared.hand_out(writes);
+        let newest = Seq(shared.disk.next().0 - 1);
+        shared.rebind(newest);
+    }
+}
+
+impl Shared {
+    fn hand_out(&mut self, writes: Vec<Rewrite>) {
         for write in writes {
-            shared.fx.push(match write {
+            self.fx.push(match write {
                 Rewrite::Persist(persist) => Effect::Persist(persist),
                 Rewrite::Reset { seq, meta, last } => Effect::Reset { seq, meta, last },
             });
         }
-        let newest = Seq(shared.disk.next().0 - 1);
-        shared.rebind(newest);
     }
 }

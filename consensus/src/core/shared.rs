@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) contact: Option<Contact>,
     /// The log cannot get another segment.
     pub(crate) low: bool,
+    /// A write found no space: commands are not taken before there is some (R45).
+    pub(crate) starved: bool,
     pub(crate) outbox: Outbox,
     pub(crate) expecting: Option<Expecting>,
     /// How damaged entries are fetched from other members.
@@ -96,6 +98,7 @@ impl Shared {
             heard: None,
             contact: None,
             low: false,
+            starved: false,
             outbox: Outbox::default(),
             expecting: None,
             repair: Repair::default(),
@@ -144,7 +147,7 @@ impl Shared {
         }
     }
 
-    /// The log was reopened: the hard state is written again with `seq`.
+    /// Writes are made again: the hard state is written with `seq`.
     pub(crate) fn rebind(&mut self, seq: Seq) {
         self.hard_seq = seq;
         self.outbox.rebind(self.disk.done(), seq);

@@ -85,6 +85,7 @@ impl Shared {
     /// snapshot's (B46); acknowledgements wait for the write like for any other.
     fn install(&mut self, meta: SnapshotMeta) {
         let certain = self.commit_id();
+        let capped = self.damaged().then(|| self.durable());
         let last = self.log.last();
         let kept = self.log.reset(&meta);
         if !kept && last.index > certain.index {
@@ -94,7 +95,7 @@ impl Shared {
         }
         // What this step staged was promised the next number, so it goes out first.
         self.flush();
-        if let Some(seq) = self.disk.reset_to(&meta, kept, certain, self.now) {
+        if let Some(seq) = self.disk.reset_to(&meta, kept, certain, capped, self.now) {
             let last = self.log.last();
             self.fx.push(Effect::Reset { seq, meta: meta.clone(), last });
         }

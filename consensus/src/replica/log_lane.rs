@@ -183,13 +183,27 @@ impl<L: LogStore> LogLane<L> {
         [watermark, self.spare_at, starved].into_iter().flatten().min()
     }
 
+    /// True if a vote or a truncation stands behind entries that find no space, or with them.
+    fn overtakes(&self, starved: &[Persist]) -> bool {
+        let queued = self.queue.iter().filter_map(|queued| match queued {
+            Queued::Persist(persist) => Some(persist),
+            Queued::Reset { .. } => None,
+        });
+        (starved.iter().chain(queued))
+            .skip_while(|persist| persist.append.is_empty())
+            .any(|persist| persist.hard.is_some() || persist.truncate_from.is_some())
+    }
+
     /// The next write: as many persists as one sync may carry, or one reset.
     fn merged(&mut self) -> Option<LogJob<L>> {
         let mut batches = Vec::new();
         let mut weight = 0usize;
         while let Some(Queued::Persist(next)) = self.queue.front() {
             let more = next.append.weight();
-            let full = batches.len() >= MERGED_BATCHES || weight + more > MERGED_BYTES;
+            // While there is no space, entries and what stands before them are no one write.
+            let full = batches.len() >= MERGED_BATCHES
+                || weight + more > MERGED_BYTES
+                || (self.starving.is_some() && more > 0);
             if full && !batches.is_empty() {
                 break;
             }
@@ -286,7 +300,13 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
                 let starves = done.again.is_some() || self.log.starved.is_some();
                 self.set_low(done.low || starves);
                 match (done.result, done.again) {
-                    (LogResult::NoSpace { detail }, Some(job)) => self.on_starved(job, out, detail),
+                    (LogResult::NoSpace { detail, last }, Some(job)) => {
+                        self.on_starved(
+                            Starved { job, out, at: self.now + STARVED_AGAIN },
+                            detail,
+                            last,
+                        );
+                    }
                     (result, _) => self.on_log_result(result, out),
                 }
             }
@@ -359,13 +379,23 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
     }
 
     /// There was no space, and the log is as it was: it is no fault of the log, and nothing that
-    /// was promised is in question. The job waits, and whatever gives space back goes on (R45).
-    fn on_starved(&mut self, job: LogJob<L>, out: Option<Out>, detail: String) {
+    /// was promised is in question. What can be given up is, so that no vote stands behind it; the
+    /// rest waits, and whatever gives space back goes on (R45).
+    fn on_starved(&mut self, starved: Starved<L>, detail: String, last: LogId) {
         if self.log.starving.is_none() {
             self.log.starving = Some(detail);
             self.mark("write-waits-for-space");
         }
-        self.log.starved = Some(Starved { job, out, at: self.now + STARVED_AGAIN });
+        let LogJob::Persist(batches) = &starved.job else {
+            self.log.starved = Some(starved);
+            return;
+        };
+        if !self.core.starved() || self.log.overtakes(batches) {
+            self.log.queue.clear();
+            self.log.repair = None;
+            return self.feed(Input::NoSpace { last });
+        }
+        self.log.starved = Some(starved);
     }
 
     /// There may be space now.

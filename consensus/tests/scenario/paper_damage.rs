@@ -276,6 +276,11 @@ fn a_snapshot_below_the_commit_index_is_taken_if_it_covers_a_hole() {
         "{out:?}"
     );
     assert_eq!((rig.core.holes(), rig.core.commit()), (&[][..], Index(7)));
+    // Until the base is durable the damage still is what lies on disk.
+    assert_eq!(acks(&rig.deliver(B, append(4, 2, (4, 7), 7, &[]))), [(2, 4)]);
+    assert_eq!(rig.core.durable(), LogId::new(2, 4));
+    rig.sync();
+    assert_eq!(acks(&rig.deliver(B, append(4, 3, (4, 7), 7, &[]))), [(4, 7)]);
 }
 
 #[test]

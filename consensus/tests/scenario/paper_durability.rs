@@ -1,9 +1,11 @@
 //! Promises and the one durable watermark; failing and reopened logs.
 
 use crate::rig::*;
+use holdfast_consensus::Entries;
 use holdfast_consensus::event::{Event, RoleKind, StepDown};
 use holdfast_consensus::fault::{LogFault, StopReason};
-use holdfast_consensus::io::{CoreConfig, Effect, Input};
+use holdfast_consensus::io::{CoreConfig, Effect, Input, Persist};
+use holdfast_consensus::message::Message;
 use holdfast_consensus::types::*;
 
 fn fault() -> LogFault {
@@ -137,6 +139,76 @@ fn a_follower_holds_its_promises_until_the_reopened_log_has_them() {
     assert_eq!(write.hard, Some(HardState { term: Term(7), voted_for: Some(C) }));
     assert_eq!(sent(&out), []);
     assert_eq!(sent(&rig.sync()), [(C, vote(7, false, 7, true))]);
+}
+
+/// R45: entries that find no space stand before no vote. They are given up like those of a process
+/// that is killed, the cut and the vote are written first, and commands are refused until there is
+/// space.
+#[test]
+fn a_follower_without_space_votes_before_it_writes_entries() {
+    let mut rig = Rig::follower(3, 4, &[(4, 1), (4, 2)]);
+    rig.deliver(B, append(5, 1, (4, 1), 1, &[(5, 2), (5, 3)]));
+    rig.writes.clear();
+    let out = rig.step(Input::NoSpace { last: LogId::new(4, 2) });
+    assert_eq!(rig.core.last(), LogId::new(4, 1), "nobody was told of more");
+    let write = persist(&out).expect("the cut is written");
+    assert_eq!((write.truncate_from, write.append), (Some(Index(2)), entries(&[])));
+    rig.step(Input::Headroom { low: true });
+    rig.sync();
+    let body = Body::Command(bytes::Bytes::from_static(b"command"));
+    let bring = Message::Append {
+        term: Term(5),
+        round: 2,
+        prev: LogId::new(4, 1),
+        commit: Index(1),
+        commit_own_term: true,
+        entries: Entries::new(vec![Entry { body, ..entry(5, 2) }]).expect("one"),
+    };
+    let out = rig.deliver(B, bring);
+    assert_eq!((sent(&out), persist(&out)), (vec![], None), "it waits for space with the leader");
+    rig.deliver(C, ask(7, false, (5, 3), true));
+    assert_eq!(sent(&rig.sync()), [(C, vote(7, false, 7, true))]);
+    rig.step(Input::Headroom { low: false });
+    let out = rig.deliver(C, append(7, 3, (4, 1), 1, &[(5, 2), (5, 3)]));
+    assert_eq!(persist(&out).expect("taken").append, entries(&[(5, 2), (5, 3)]));
+    assert_eq!(acks(&rig.sync()), [(5, 3)]);
+}
+
+/// R45: what is known to be committed is kept in memory, and its write waits behind the vote.
+#[test]
+fn committed_entries_without_space_wait_behind_the_vote() {
+    let mut rig = Rig::follower(3, 4, &[(4, 1)]);
+    rig.deliver(B, append(4, 1, (4, 1), 2, &[(4, 2), (4, 3)]));
+    rig.deliver(C, ask(7, false, (4, 3), true));
+    rig.writes.clear();
+    let out = rig.step(Input::NoSpace { last: LogId::new(4, 1) });
+    assert_eq!((rig.core.commit(), rig.core.last()), (Index(2), LogId::new(4, 2)));
+    let writes: Vec<&Persist> = out
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Persist(persist) => Some(persist),
+            _ => None,
+        })
+        .collect();
+    let [vote_first, entry] = writes[..] else { panic!("{writes:?}") };
+    assert_eq!(vote_first.hard, Some(HardState { term: Term(7), voted_for: Some(C) }));
+    assert!(vote_first.append.is_empty());
+    assert_eq!((&entry.append, entry.hard), (&entries(&[(4, 2)]), None));
+    let out = rig.step(Input::Persisted { through: vote_first.seq });
+    assert_eq!(sent(&out), [(C, vote(7, false, 7, true))]);
+    assert_eq!(rig.core.durable(), LogId::new(4, 1));
+}
+
+/// R45, B23: a leader that gives entries up may not go on: others may hold and commit them.
+#[test]
+fn a_leader_without_space_for_its_entries_steps_down() {
+    let mut rig = Rig::leader(3, 5, &[(4, 1)]);
+    rig.propose(1..3);
+    let out = rig.step(Input::NoSpace { last: LogId::new(5, 2) });
+    let why = StepDown::NoSpace;
+    assert!(events(&out).contains(&Event::SteppedDown { term: Term(5), why }));
+    assert_eq!((rig.core.role(), rig.core.last()), (RoleKind::Follower, rig.core.durable()));
+    assert!(out.iter().any(|e| matches!(e, Effect::Lost { .. })), "its calls hear of it");
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(super) fn write(stage: &mut Stage, node: usize, count: u64) -> Result<LogId,
 }
 
 /// Writes while it may well be refused; how many were acknowledged.
-fn try_to_write(stage: &mut Stage, node: usize, count: u64) -> Result<u64, Violation> {
+pub(super) fn try_to_write(stage: &mut Stage, node: usize, count: u64) -> Result<u64, Violation> {
     let mut acknowledged = 0;
     for number in 0..count {
         if let Some(Outcome::Committed { .. }) = stage.world.propose(node, &put(number))? {

@@ -319,6 +319,12 @@ pub const ALL: &[Scenario] = &[
         program: space::full_for_long,
     },
     Scenario {
+        name: "full-one-by-one",
+        summary: "disks fill up one after the other under writes, and the leader dies when the last is full",
+        loss: false,
+        program: space::full_one_by_one,
+    },
+    Scenario {
         name: "failed-sync",
         summary: "syncs fail at a majority and later ones succeed without writing; then the power goes",
         loss: false,

@@ -1,6 +1,6 @@
 //! Worlds whose disks are full for longer than anybody waits, and one whose syncs fail.
 
-use super::focus::{put, write};
+use super::focus::{put, try_to_write, write};
 use super::stage::{MILLI, SECOND, Stage};
 use crate::check::{Verdict, Violation};
 use holdfast_consensus::fault::Refusal;
@@ -67,6 +67,36 @@ pub(super) fn full_for_long(stage: &mut Stage) -> Verdict {
     stage.until("the alarms end", 20 * SECOND, |world| {
         ALL.iter().all(|n| world.status(*n).is_some_and(|s| s.no_space.is_none()))
     })?;
+    write(stage, A, 10)?;
+    stage.finish(SECOND)
+}
+
+/// R45: a member has been full for long, and holds nothing that it was sent and cannot write: it
+/// votes when the leader dies, for one that is full as well.
+pub(super) fn full_one_by_one(stage: &mut Stage) -> Verdict {
+    stage.open()?;
+    stage.lead(A)?;
+    write(stage, A, 5)?;
+    stage.world.run_for(2 * SECOND)?;
+    for node in [2, 1] {
+        let disk = stage.world.disk(node);
+        disk.set_budget(Some(disk.used() + SECTOR as u64));
+        let acknowledged = try_to_write(stage, A, 150)?;
+        let n = node + 1;
+        stage.tell(format!("n{n} is full; of 150 writes {acknowledged} are acknowledged"));
+    }
+    let disk = stage.world.disk(A);
+    disk.set_budget(Some(disk.used() + SECTOR as u64));
+    let dies = stage.world.leader().unwrap_or(A);
+    stage.tell(format!("no disk has a free byte; n{} leads and dies", dies + 1));
+    stage.power_cut(dies);
+    stage.until("full disks elect another leader", 20 * SECOND, |world| {
+        world.leader().is_some_and(|leader| leader != dies)
+    })?;
+    for node in ALL {
+        stage.world.disk(node).set_budget(None);
+    }
+    stage.world.start(dies)?;
     write(stage, A, 10)?;
     stage.finish(SECOND)
 }

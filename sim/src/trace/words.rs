@@ -208,6 +208,7 @@ fn step_down(why: StepDown) -> &'static str {
         StepDown::HigherTerm => "a higher term was seen",
         StepDown::LostQuorum => "no quorum answered within an election timeout",
         StepDown::WriteFailed => "its own write failed",
+        StepDown::NoSpace => "its own write found no space",
         StepDown::WriteStalled => "its oldest write took too long",
         StepDown::Damaged => "an entry of its own log does not verify",
         StepDown::Removed => "it is no voter any more",

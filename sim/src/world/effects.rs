@@ -189,7 +189,7 @@ impl World {
                     }
                 }
                 LogResult::Persisted { .. } => n.ground.written(),
-                // Nothing was written: the same job comes again.
+                // Nothing was written: the job comes again, or what the core still wants of it.
                 LogResult::NoSpace { .. } => {
                     n.ground.not_written();
                     n.shadow = n.ground.log().clone();

@@ -20,7 +20,7 @@ use crate::trace::What;
 use holdfast_consensus::damage::hole_at;
 use holdfast_consensus::job::{Done, Job, Lane, ReplicaInput};
 use holdfast_consensus::traits::{LogReader, LogStore, StateMachine};
-use holdfast_consensus::{LogId, MemberId};
+use holdfast_consensus::{LogId, MemberId, Recovered};
 use holdfast_log::mem_disk::{LoseAll, PowerLoss, SectorFate};
 
 /// Draws what a power loss leaves.
@@ -188,29 +188,15 @@ impl World {
         } else {
             n.promises.on_restart(&n.name, recovered.hard.term, recovered.last)?;
         }
-        // What recovery proved is what was written: every entry of it matches every other log. Of a
-        // damaged one no more than its term can be compared, and of its successor less.
-        let mut prev = recovered.base;
-        while prev.index < recovered.last.index {
-            let next = prev.index.next();
-            if hole_at(&recovered.holes, next).is_some() {
-                let term = recovered.term_at(next);
-                prev = LogId { term: term.unwrap_or(prev.term), index: next };
-                continue;
-            }
-            let entries = process
-                .log
-                .reader()
-                .read(next, recovered.last.index, 1 << 20)
-                .map_err(|e| Violation::new("restart", format!("{}: {e}", n.name)))?;
-            for entry in &entries {
-                let behind_unknown = recovered.term_at(prev.index).is_none();
-                if !behind_unknown {
-                    self.suite.history.on_entry(&n.name, prev, entry)?;
+        if let Err(why) = self.compare(node, &process, &recovered)? {
+            return match self.blown(node)? {
+                true => Ok(()),
+                false => {
+                    Err(Violation::new("restart", format!("{}: {why}", self.nodes[node].name)))
                 }
-                prev = entry.id;
-            }
+            };
         }
+        let n = &mut self.nodes[node];
         if applied.last.index.0 > 0 {
             self.suite.digests.on_applied(&n.name, applied.last, applied.digest)?;
         }
@@ -240,6 +226,40 @@ impl World {
         self.dial_all(node);
         self.open_broker(node)?;
         self.step(node, ReplicaInput::Wake)
+    }
+
+    /// What recovery proved is what was written: every entry of it matches every other log. Of a
+    /// damaged one no more than its term can be compared, and of its successor less. What the log
+    /// says if it cannot be read, which a start that is cut short right here explains.
+    fn compare(
+        &mut self,
+        node: usize,
+        process: &Process,
+        recovered: &Recovered,
+    ) -> Result<Result<(), String>, Violation> {
+        let name = &self.nodes[node].name;
+        let mut prev = recovered.base;
+        while prev.index < recovered.last.index {
+            let next = prev.index.next();
+            if hole_at(&recovered.holes, next).is_some() {
+                let term = recovered.term_at(next);
+                prev = LogId { term: term.unwrap_or(prev.term), index: next };
+                continue;
+            }
+            let entries = process.log.reader().read(next, recovered.last.index, 1 << 20);
+            let entries = match entries {
+                Ok(entries) => entries,
+                Err(why) => return Ok(Err(why.to_string())),
+            };
+            for entry in &entries {
+                let behind_unknown = recovered.term_at(prev.index).is_none();
+                if !behind_unknown {
+                    self.suite.history.on_entry(name, prev, entry)?;
+                }
+                prev = entry.id;
+            }
+        }
+        Ok(Ok(()))
     }
 
     /// Ends the process of a node at this very point: nothing of it does anything any more.
