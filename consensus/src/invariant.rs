@@ -76,7 +76,8 @@ pub fn basic(core: &Core) -> Vec<Violation> {
     check.that(core.durable().index <= last.index, "durable-in-log", || {
         format!("durable {}, last {last}", core.durable())
     });
-    check.that(last.term <= hard.term, "log-within-term", || {
+    // Of a held member not even the term may be known: it takes part in nothing (R5).
+    check.that(core.shared.held || last.term <= hard.term, "log-within-term", || {
         format!("last {last}, term {}", hard.term)
     });
     check.that(core.shared.disk.hard().term <= hard.term, "durable-term", || {
