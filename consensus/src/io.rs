@@ -101,6 +101,11 @@ pub enum Input {
         /// The end of the log as it is on disk, cut or not.
         last: LogId,
     },
+    /// Whether the log would find space for another command: none is taken before it would (R45).
+    Room {
+        /// False after a write that found no space, until this is said to be over.
+        has: bool,
+    },
     /// Durable entries were found damaged while they were read (R15): all that is known of them.
     Damaged {
         /// The damaged entries, ascending.

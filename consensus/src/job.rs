@@ -159,7 +159,7 @@ impl<L: LogStore> LogJob<L> {
             },
             Self::Reopen => LogResult::Reopened(Box::new(log.reopen()?)),
         };
-        Ok(LogDone { result, again, spare: log.spare(), low: log.low() })
+        Ok(LogDone { result, again, spare: log.spare(), low: log.low(), room: log.has_room() })
     }
 }
 
@@ -173,6 +173,8 @@ pub struct LogDone<L: LogStore> {
     pub spare: Option<L::Spare>,
     /// True while the log could not roll to another segment.
     pub low: bool,
+    /// False while it would refuse even a small command.
+    pub room: bool,
 }
 
 /// What a log job achieved.

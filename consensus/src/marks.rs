@@ -8,6 +8,7 @@
 pub const MARKS: &[&str] = &[
     "answer-about-another-log",
     "answer-from-nobody",
+    "append-while-nothing-is-taken",
     "append-while-poisoned",
     "append-without-space",
     "apply-overtaken-by-reset",

@@ -62,6 +62,10 @@ pub trait LogStore: Send + 'static {
     fn add_spare(&mut self, spare: Self::Spare) -> Result<(), LogFault>;
     /// True while the log could not roll to another segment and keep the one that a restart needs.
     fn low(&self) -> bool;
+    /// False while the log is low and would refuse even a small command.
+    fn has_room(&self) -> bool {
+        true
+    }
     /// Gives up whole segments whose entries are all at or below `through`; returns the first
     /// index still held. The entry before it is never a hole of unknown identity: it becomes the
     /// base, whose term must be known.

@@ -3,7 +3,7 @@
 use crate::disk::Disk;
 use crate::fault::poison;
 use crate::newest::Newest;
-use crate::position::{LOG_DIR, Name, Position, align_up};
+use crate::position::{BLOCK, LOG_DIR, Name, Position, align_up};
 use crate::reader::{Change, Reader, Table};
 use crate::rebuild::{self, Start};
 use crate::record::Item;
@@ -23,6 +23,9 @@ use std::sync::{Arc, PoisonError};
 /// Spares that writes leave alone: with one a start on a disk without a free byte has the fresh
 /// segment that it needs (R12, R45).
 pub(crate) const KEPT_SPARES: usize = 1;
+
+/// What a small command takes of a segment, in bytes, with others beside it.
+const SMALL: u64 = 4 * BLOCK;
 
 /// Settings of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -362,6 +365,10 @@ impl<D: Disk> LogStore for Log<D> {
 
     fn low(&self) -> bool {
         self.spares.len() <= KEPT_SPARES && self.making.failed.load(Ordering::Acquire)
+    }
+
+    fn has_room(&self) -> bool {
+        !self.low() || self.takes_commands(SMALL)
     }
 
     fn compact(&mut self, through: Index) -> Result<Index, LogFault> {

@@ -212,11 +212,15 @@ impl<D: Disk> Log<D> {
         made
     }
 
+    /// True if so many bytes of commands leave room for votes in this segment.
+    pub(crate) fn takes_commands(&self, size: u64) -> bool {
+        self.fits(size + (self.bytes / 8).clamp(ROOM_FOR_VOTES.0, ROOM_FOR_VOTES.1))
+    }
+
     /// Commands leave room for votes, and for the entries that open a term or change a
     /// configuration, in a segment that may be the last one (R45).
     fn leave_room(&mut self, items: &[Item]) -> Result<(), LogFault> {
-        let size = self.overhead() + items.iter().map(Item::size).sum::<u64>();
-        if !self.fits(size + (self.bytes / 8).clamp(ROOM_FOR_VOTES.0, ROOM_FOR_VOTES.1)) {
+        if !self.takes_commands(self.overhead() + items.iter().map(Item::size).sum::<u64>()) {
             let spare = self.make_spare(0)?;
             self.spares.insert(0, spare);
         }

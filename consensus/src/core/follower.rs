@@ -142,6 +142,12 @@ impl Shared {
             if append.prev.index == settled {
                 return Err(self.diverged(append.prev));
             }
+            if !append.entries.is_empty() && (self.disk.poisoned() || self.starved) {
+                // What went before it was not taken, and an answer would only bring it again at
+                // once. Heartbeats find out where to go on.
+                self.drop_with("append-while-nothing-is-taken");
+                return Ok(Verdict::Silent);
+            }
             return Ok(Verdict::Conflict(self.conflict_at(append.prev)));
         }
         let rest = append.entries.starting_at(settled.next());

@@ -111,6 +111,7 @@ impl Core {
             Input::PersistFailed { at, .. } => self.on_persist_failed(at),
             Input::Reopened { last, hard, holes } => self.on_reopened(last, hard, holes),
             Input::NoSpace { last } => self.on_no_space(last),
+            Input::Room { has } => self.shared.starved = !has,
             Input::Damaged { holes } => self.on_damaged(&holes),
             Input::Repaired { filled } => self.on_repaired(&filled),
             Input::Fetched { fetch, entries } => self.on_fetched(fetch, entries),
@@ -175,7 +176,6 @@ impl Core {
             self.shared.low = low;
             self.shared.observe(Event::Headroom { low });
         }
-        self.shared.starved &= low;
     }
 
     fn on_compacted(&mut self, first: Index) {
@@ -320,7 +320,7 @@ impl Core {
         self.shared.leader
     }
 
-    /// True from a write that found no space until there is some (R45).
+    /// True from a write that found no space, or would find none, until there is some (R45).
     pub(crate) const fn starved(&self) -> bool {
         self.shared.starved
     }

@@ -299,6 +299,10 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
                 }
                 let starves = done.again.is_some() || self.log.starved.is_some();
                 self.set_low(done.low || starves);
+                let has = done.room && !(starves || self.core.starved() && done.low);
+                if has == self.core.starved() {
+                    self.feed(Input::Room { has });
+                }
                 match (done.result, done.again) {
                     (LogResult::NoSpace { detail, last }, Some(job)) => {
                         self.on_starved(

@@ -153,7 +153,6 @@ fn a_follower_without_space_votes_before_it_writes_entries() {
     assert_eq!(rig.core.last(), LogId::new(4, 1), "nobody was told of more");
     let write = persist(&out).expect("the cut is written");
     assert_eq!((write.truncate_from, write.append), (Some(Index(2)), entries(&[])));
-    rig.step(Input::Headroom { low: true });
     rig.sync();
     let body = Body::Command(bytes::Bytes::from_static(b"command"));
     let bring = Message::Append {
@@ -166,9 +165,14 @@ fn a_follower_without_space_votes_before_it_writes_entries() {
     };
     let out = rig.deliver(B, bring);
     assert_eq!((sent(&out), persist(&out)), (vec![], None), "it waits for space with the leader");
+    // An answer to what follows would make the leader send all of it again at once, for ever.
+    let out = rig.deliver(B, append(5, 3, (5, 3), 1, &[(5, 4)]));
+    assert_eq!(sent(&out), []);
+    let out = rig.deliver(B, append(5, 4, (5, 3), 1, &[]));
+    assert_eq!(conflicts(&out).len(), 1, "a heartbeat is answered");
     rig.deliver(C, ask(7, false, (5, 3), true));
     assert_eq!(sent(&rig.sync()), [(C, vote(7, false, 7, true))]);
-    rig.step(Input::Headroom { low: false });
+    rig.step(Input::Room { has: true });
     let out = rig.deliver(C, append(7, 3, (4, 1), 1, &[(5, 2), (5, 3)]));
     assert_eq!(persist(&out).expect("taken").append, entries(&[(5, 2), (5, 3)]));
     assert_eq!(acks(&rig.sync()), [(5, 3)]);
