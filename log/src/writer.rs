@@ -16,10 +16,12 @@ use holdfast_consensus::io::Persist;
 use holdfast_consensus::{Entry, HardState, Index, Seq, Term};
 use std::sync::Arc;
 
-/// What commands leave of the last segment, in bytes: an eighth of it, but no less and no more than
-/// this. An election takes up to six blocks: the term, the vote, the entry that opens the term, and
-/// the watermarks behind them.
-const ROOM_FOR_VOTES: (u64, u64) = (6 * BLOCK, 1 << 20);
+/// What commands leave of a segment of this length, in bytes: an eighth, at most 1 MiB. An election
+/// takes up to six blocks (the term, the vote, the entry that opens the term, and the watermarks
+/// behind them), so a small segment gives up to a quarter for one.
+fn room_for_votes(segment: u64) -> u64 {
+    (segment / 8).max((6 * BLOCK).min(segment / 4)).min(1 << 20)
+}
 
 impl<D: Disk> Log<D> {
     /// All batches in order, then one sync. A batch that reaches over the end of a segment costs
@@ -214,7 +216,7 @@ impl<D: Disk> Log<D> {
 
     /// True if so many bytes of commands leave room for votes in this segment.
     pub(crate) fn takes_commands(&self, size: u64) -> bool {
-        self.fits(size + (self.bytes / 8).clamp(ROOM_FOR_VOTES.0, ROOM_FOR_VOTES.1))
+        self.fits(size + room_for_votes(self.bytes))
     }
 
     /// Commands leave room for votes, and for the entries that open a term or change a

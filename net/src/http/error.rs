@@ -98,7 +98,7 @@ impl ApiError {
                 StatusCode::INSUFFICIENT_STORAGE,
                 "disk_full",
                 "the disk of the leader, or of a majority of the members, is full, and nothing was written: free \
-                 some space (`holdfast status` names the members), then try again; deletes are still taken"
+                 some space (`holdfast status` names the members), then try again; deletes are taken as long as there is room for them"
                     .to_owned(),
             ),
             Refusal::TooLarge => (

@@ -123,8 +123,10 @@ fn served(stage: &mut Stage) -> Verdict {
     let freed = stage.world.propose(A, &Command::KvDelete { key: "k0".into() })?;
     let how = match freed {
         Some(Outcome::Committed { .. }) => "is taken",
-        // What is left of the last segment is for votes.
+        // What is left of the last segment is for votes,
         Some(Outcome::NotCommitted(Refusal::DiskFull)) => "is refused by name",
+        // on the followers too, and the leader cannot know that of them.
+        Some(Outcome::Unknown(Refusal::Deadline)) => "waits for space on a majority",
         other => return Err(broken(format!("a delete is answered with {other:?}"))),
     };
     stage.tell(format!("meanwhile a read is answered and a delete {how}"));
