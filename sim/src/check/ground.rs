@@ -83,6 +83,14 @@ impl Ground {
         id.index < self.log.base().index || self.log.at(id.index) == Some(id)
     }
 
+    /// True if it may be counted for this entry: it durably holds it, or it acknowledged it in the
+    /// entry's own term and rot has taken it since, with its word: a held member never votes again,
+    /// so that every quorum meets those that still hold the entry (R5, R14).
+    #[must_use]
+    pub fn counts(&self, id: LogId) -> bool {
+        self.holds(id) || (self.held && self.acknowledged(id.term).index >= id.index)
+    }
+
     /// True if it is held: it promises nothing (R5).
     #[must_use]
     pub const fn is_held(&self) -> bool {
@@ -179,6 +187,23 @@ pub(super) mod tests {
         ground.proved(&Recovered { held: Some("row P8".to_owned()), ..found });
         assert!(ground.is_held() && ground.holds(LogId::new(1, 5)));
         assert!(!ground.may_acknowledge(LogId::new(1, 5)));
+    }
+
+    #[test]
+    fn of_a_held_member_counts_what_it_acknowledged_in_that_term() {
+        let found = Recovered {
+            first: Index(1),
+            last: LogId::new(2, 5),
+            terms: vec![LogId::new(2, 1)],
+            ..Recovered::default()
+        };
+        let mut ground = Ground::default();
+        ground.acknowledges(Term(2), LogId::new(2, 7));
+        ground.proved(&found);
+        assert!(!ground.counts(LogId::new(2, 7)), "it votes, and has lost it");
+        ground.proved(&Recovered { held: Some("row P8".to_owned()), ..found });
+        assert!(ground.counts(LogId::new(2, 7)) && !ground.counts(LogId::new(2, 8)));
+        assert!(!ground.counts(LogId::new(3, 7)), "of another term");
     }
 
     #[test]

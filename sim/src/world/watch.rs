@@ -30,7 +30,7 @@ impl World {
         };
         commit_rule::check(&claim, |member| {
             let holder = self.members.get(&member);
-            holder.is_some_and(|holder| self.nodes[*holder].ground.holds(through))
+            holder.is_some_and(|holder| self.nodes[*holder].ground.counts(through))
         })
     }
 
