@@ -197,11 +197,13 @@ impl World {
         self.heal();
     }
 
-    /// The node that a client turns to: in the first mode one of the majority.
+    /// The node that a client turns to: none that is held, which says that it is not ready, and in
+    /// the first mode one of the majority.
     pub(super) fn served_by(&self, picked: usize) -> usize {
         let all = self.nodes.len();
         let healthy = (0..all).map(|n| (picked + n) % all);
-        healthy.into_iter().find(|n| self.liveness.broken(*n).is_none()).unwrap_or(picked)
+        let serves = |n: &usize| self.liveness.broken(*n).is_none() && !self.nodes[*n].is_held();
+        healthy.into_iter().find(serves).unwrap_or(picked)
     }
 
     /// Demands progress; `false` if there is none and faults alone explain it, which ends the run
