@@ -95,7 +95,7 @@ pub enum Input {
         holes: Vec<Hole>,
     },
     /// There was no space for a persist, and nothing was written of it (R45). The driver has
-    /// dropped it and every persist and reset behind it; the core issues anew, at once, what it
+    /// dropped it, every persist and reset behind it and a repair that waits; the core issues anew, at once, what it
     /// still needs.
     NoSpace {
         /// The end of the log as it is on disk, cut or not.
@@ -191,7 +191,7 @@ pub enum Effect {
         last: LogId,
     },
     /// Put these entries, which others gave back, in the place of damaged ones (R15); answered by
-    /// [`Input::Repaired`], or by [`Input::PersistFailed`]. At most one is out. In no order with
+    /// [`Input::Repaired`], or by [`Input::PersistFailed`] or [`Input::NoSpace`]. At most one is out. In no order with
     /// the persists: a log skips what is no hole any more.
     Repair {
         /// The entries, ascending.

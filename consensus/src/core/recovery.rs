@@ -55,6 +55,7 @@ impl Core {
             return self.shared.drop_with("no-space-while-poisoned");
         }
         self.shared.disk.failed(self.shared.disk.done().next());
+        self.shared.repair.forget_write();
         self.give_up_role(StepDown::NoSpace);
         let shared = &mut self.shared;
         shared.starved = true;

@@ -219,6 +219,18 @@ fn a_lost_end_of_the_log_stops_the_member() {
     assert!(matches!(out.last(), Some(Effect::Stop(StopReason::NeedsOperator(_)))), "{out:?}");
 }
 
+/// R15, R45: a repair that waited behind a write without space is gone with it, and is asked for again.
+#[test]
+fn a_repair_that_found_no_space_is_asked_for_again() {
+    let mut rig = damaged(&[known(3, 5)]);
+    let (to, ask, _) = next_request(&mut rig, &[]);
+    let reply = Message::RepairReply { ask, entries: vec![entry(3, 5)] };
+    assert_eq!(written(&rig.deliver(to, reply)), [LogId::new(3, 5)]);
+    let out = rig.step(Input::NoSpace { last: LogId::new(4, 7) });
+    let (_, _, wants) = next_request(&mut rig, &out);
+    assert_eq!(wants, [5]);
+}
+
 #[test]
 fn requests_go_round_and_slow_down() {
     let mut rig = damaged(&[known(3, 5)]);
