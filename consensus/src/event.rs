@@ -48,6 +48,33 @@ pub enum StepDown {
     Removed,
 }
 
+impl StepDown {
+    /// The reason as people read it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::HigherTerm => "a higher term was seen",
+            Self::LostQuorum => "no quorum answered within an election timeout",
+            Self::WriteFailed => "its own write failed",
+            Self::NoSpace => "its own write found no space",
+            Self::WriteStalled => "its oldest write took too long",
+            Self::Damaged => "an entry of its own log does not verify",
+            Self::Removed => "it is no voter any more",
+        }
+    }
+}
+
+/// Why a suffix of the log was cut. It was not known to be committed here in any case.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cut {
+    /// A leader sent other entries for these places.
+    Replaced,
+    /// A snapshot that ends at or behind them holds another history.
+    Snapshot,
+    /// They found no space on the disk (R45). Others may hold and commit them all the same.
+    NoSpace,
+}
+
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -96,12 +123,14 @@ pub enum Event {
         /// The watermark.
         through: LogId,
     },
-    /// A conflicting suffix was cut.
+    /// A suffix was cut.
     Truncated {
         /// First index that was cut.
         from: Index,
         /// Last index that was cut.
         last: Index,
+        /// Why.
+        why: Cut,
     },
     /// A configuration came into force.
     Membership {

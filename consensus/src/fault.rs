@@ -39,6 +39,13 @@ pub enum Refusal {
     NotVoter,
 }
 
+/// What can be done about a member whose files cannot be used any more: membership is fixed when a
+/// cluster is formed, so an operator must not be sent to a remedy that is not there. Ends a sentence
+/// that says what to put back, if anything helps.
+pub const NO_REPLACEMENT: &str = "never an older copy: it would have forgotten votes and acknowledgements. If it cannot \
+     be put back, leave this node stopped, keep its directory, and run on with the others as long as they are a \
+     majority; this version cannot replace a member";
+
 /// A fault of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LogFault {

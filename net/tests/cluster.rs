@@ -111,7 +111,7 @@ fn a_leader_that_is_asked_to_stop_hands_leadership_over_first() {
     let log = std::fs::read_to_string(dir.path().join(format!("{name}.log"))).expect("a log");
     let to = log.split("hands leadership to ").nth(1).and_then(|rest| rest.lines().next());
     let to = to.unwrap_or_else(|| panic!("no handover in {log}")).trim();
-    assert!(log.contains("leadership: Ready"), "the handover succeeds: {log}");
+    assert!(log.contains("leadership was handed over"), "the handover succeeds: {log}");
     let (leader, ..) = dev.leader();
     assert_eq!(leader, to, "whom the old leader chose leads");
     // One election in all: nobody had to miss the old leader first.
@@ -142,8 +142,12 @@ fn without_a_quorum_writes_end_at_their_deadline_and_reads_go_on() {
     let (status, body) =
         http(dev.http, "GET", "/v1/kv/color?level=linearizable&timeout_ms=300", b"");
     assert_eq!(status, 503, "{body}");
-    let failed = dev.run(&["kv", "put", "color", "red", "--timeout", "1"]);
+    assert!(!body.contains("written"), "a read writes nothing anyway: {body}");
+    let failed = dev.run(&["kv", "put", "color", "red", "--timeout", "1", "--json"]);
     assert_eq!(failed.status.code(), Some(3), "{}", stderr(&failed));
+    let said: serde_json::Value = serde_json::from_slice(&failed.stdout).expect("JSON");
+    assert_eq!(said["code"], "unavailable", "{said}");
+    assert_eq!(said["may_commit"], false, "{said}");
     let (_, ready) = http(dev.http, "GET", "/readyz", b"");
     eventually("it says for whom it waits", || {
         let (_, text) = http(dev.http, "GET", "/readyz", b"");
@@ -181,6 +185,11 @@ fn every_acknowledged_write_of_a_single_node_was_synced() {
     let data = data.to_str().expect("UTF-8");
     let report = common::json(&["log", "verify", data, "--json"]);
     assert_eq!(report["healthy"], true, "{report}");
+    let cluster = report["cluster"].as_str().expect("an id");
+    assert!(
+        cluster.chars().any(|digit| digit != '0'),
+        "the first segment does not know it: {report}"
+    );
     assert!(report["last_index"].as_u64().expect("an index") >= 10, "{report}");
     drop(again);
     dev.stop();

@@ -52,6 +52,7 @@ pub const fn mark_of(event: &Event) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_consensus::event::Cut;
     use holdfast_consensus::{Index, Term};
 
     #[test]
@@ -60,7 +61,7 @@ mod tests {
             Event::Headroom { low: true },
             Event::LogReopened { fault: String::new() },
             Event::SteppedDown { term: Term(1), why: StepDown::LostQuorum },
-            Event::Truncated { from: Index(1), last: Index(2) },
+            Event::Truncated { from: Index(1), last: Index(2), why: Cut::Replaced },
             Event::Damaged { first: Index(1), last: Index(2), count: 2 },
             Event::Repaired { count: 2, left: 0 },
             Event::SteppedDown { term: Term(1), why: StepDown::Damaged },

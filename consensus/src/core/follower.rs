@@ -5,7 +5,7 @@ use super::outbox::Promise;
 use super::role::Role;
 use super::shared::Shared;
 use crate::entries::Entries;
-use crate::event::Event;
+use crate::event::{Cut, Event};
 use crate::fault::StopReason;
 use crate::io::Effect;
 use crate::message::{Conflict, Message};
@@ -197,18 +197,18 @@ impl Shared {
 
     /// Cuts a conflicting suffix.
     fn cut(&mut self, from: Index) {
-        self.give_up_from(from);
+        self.give_up_from(from, Cut::Replaced);
         self.disk.stage_truncate(self.log.last());
     }
 
     /// Cuts a suffix that is not known to be committed, in memory alone.
-    pub(crate) fn give_up_from(&mut self, from: Index) {
+    pub(crate) fn give_up_from(&mut self, from: Index, why: Cut) {
         assert!(from > self.commit(), "a committed entry is never cut: {from}");
         let last = self.log.last().index;
         let (old, _) = self.log.membership();
         self.log.truncate(from);
         self.fx.push(Effect::Lost { from });
-        self.observe(Event::Truncated { from, last });
+        self.observe(Event::Truncated { from, last, why });
         let (at, _) = self.log.membership();
         if at != old {
             self.observe(Event::Membership { at });

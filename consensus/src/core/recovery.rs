@@ -5,8 +5,8 @@ use super::disk::Rewrite;
 use super::role::Role;
 use super::shared::Shared;
 use crate::damage::Hole;
-use crate::event::{Event, StepDown};
-use crate::fault::StopReason;
+use crate::event::{Cut, Event, StepDown};
+use crate::fault::{NO_REPLACEMENT, StopReason};
 use crate::io::Effect;
 use crate::types::{HardState, LogId, Seq};
 
@@ -61,7 +61,7 @@ impl Core {
         shared.starved = true;
         let kept = shared.disk.durable().index.max(shared.commit());
         if shared.log.last().index > kept && shared.log.id_at(kept).is_some() {
-            shared.give_up_from(kept.next());
+            shared.give_up_from(kept.next(), Cut::NoSpace);
         }
         let (log, now) = (&shared.log, shared.now);
         let end = log.last();
@@ -84,7 +84,7 @@ impl Core {
         if forgot {
             return shared.stop(StopReason::NeedsOperator(format!(
                 "the reopened log ends at {last} in {}, but {durable} in {} was durable and others \
-                 rely on it: replace this member",
+                 rely on it; put the log back as it was, {NO_REPLACEMENT}",
                 hard.term,
                 shared.disk.hard().term,
             )));

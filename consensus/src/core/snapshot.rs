@@ -4,7 +4,7 @@
 use super::Core;
 use super::role::Role;
 use super::shared::{Expecting, Shared};
-use crate::event::Event;
+use crate::event::{Cut, Event};
 use crate::fault::StopReason;
 use crate::io::Effect;
 use crate::message::{Message, TransferState};
@@ -91,7 +91,7 @@ impl Shared {
         if !kept && last.index > certain.index {
             let from = certain.index.next();
             self.fx.push(Effect::Lost { from });
-            self.observe(Event::Truncated { from, last: last.index });
+            self.observe(Event::Truncated { from, last: last.index, why: Cut::Snapshot });
         }
         // What this step staged was promised the next number, so it goes out first.
         self.flush();

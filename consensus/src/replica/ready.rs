@@ -58,14 +58,20 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             return Some(format!("this member is held: {why}"));
         }
         if let Some(damage) = self.damage_status() {
-            let repair::DamageStatus { first, last, count } = damage;
-            return Some(format!(
-                "{count} damaged entries of the log, {first} to {last}, are fetched from other members"
-            ));
+            return Some(match damage {
+                repair::DamageStatus { first, count: 1, .. } => {
+                    format!("the damaged entry {first} of the log is fetched from other members")
+                }
+                repair::DamageStatus { first, last, count } => format!(
+                    "{count} damaged entries of the log, {first} to {last}, are fetched from other members"
+                ),
+            });
         }
         if let Some(fault) = self.apply.troubled() {
             return Some(match self.apply.waits_for_space() {
-                true => format!("the store waits for space: {fault}"),
+                true => format!(
+                    "the store waits for space: {fault}; free some space, this member goes on by itself"
+                ),
                 false => format!("the store failed and is being reopened: {fault}"),
             });
         }

@@ -4,6 +4,7 @@ use crate::records::{Assignment, CopyStamp, Link, Stamp, Tombstone, Topic};
 use crate::view::Trust;
 use holdfast_consensus::{ClusterId, Index};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Why something may be destroyed. The bytes travel in inquiries; the order is frozen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +98,19 @@ pub enum Verdict {
     },
     /// The state proves nothing.
     Unknown,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone { deleted_at } => write!(f, "was deleted by entry i{deleted_at}"),
+            Self::Live { incarnation } => write!(f, "lives (incarnation {incarnation})"),
+            Self::Moved { incarnation, length } => {
+                write!(f, "moved on (placement {incarnation}, {length} bytes)")
+            }
+            Self::Unknown => f.write_str("is not known"),
+        }
+    }
 }
 
 /// What one read transaction says about a claim: everything that a judgement may use.

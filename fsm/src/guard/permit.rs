@@ -33,10 +33,10 @@ impl std::fmt::Display for Proof {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Local { verdict, applied } => {
-                write!(f, "the own state at {applied} says {verdict:?}")
+                write!(f, "the own state at {applied} says that it {verdict}")
             }
             Self::Confirmed { verdict, leader, term, index } => {
-                write!(f, "leader {leader} of {term} at {index} says {verdict:?}")
+                write!(f, "leader {leader} of {term} at {index} says that it {verdict}")
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Turns the replica's events into log lines and counters.
 
 use crate::metrics::Metrics;
-use holdfast_consensus::event::{Event, RoleKind};
-use holdfast_consensus::{MemberId, Membership};
+use holdfast_consensus::event::{Cut, Event, RoleKind};
+use holdfast_consensus::{Index, MemberId, Membership};
 use std::sync::atomic::Ordering;
 
 /// Reports an event. `names` is the configuration in force.
@@ -31,7 +31,7 @@ pub(super) fn report(event: &Event, names: &Membership, metrics: &Metrics) {
         }
         Event::SteppedDown { term, why } => {
             metrics.event("stepped_down");
-            tracing::warn!(term = term.0, ?why, "gave up leadership: {why:?}");
+            tracing::warn!(term = term.0, "gave up leadership: {}", why.as_str());
         }
         Event::WaitingForQuorum { missing, since } => {
             let missing: Vec<_> = missing.iter().map(name).collect();
@@ -41,9 +41,9 @@ pub(super) fn report(event: &Event, names: &Membership, metrics: &Metrics) {
                 missing.join(", ")
             );
         }
-        Event::Truncated { from, last } => {
+        Event::Truncated { from, last, why } => {
             metrics.event("truncated");
-            tracing::info!("cut entries {from} to {last}, which another leader replaced");
+            tracing::info!("{}", cut(*from, *last, *why));
         }
         Event::Applied { skipped, .. } => {
             metrics.deduplicated.fetch_add(*skipped, Ordering::Relaxed);
@@ -85,14 +85,15 @@ fn storage(event: &Event, name: &dyn Fn(&MemberId) -> String, metrics: &Metrics)
         Event::Damaged { first, last, count } => {
             metrics.event("damaged");
             tracing::error!(
-                "{count} entries of the log, {first} to {last}, do not verify; fetching them from \
-                 other members: keep those running, and replace this disk soon"
+                "{} from other members: keep those running, and replace this disk soon",
+                damaged(*first, *last, *count)
             );
         }
         Event::Repaired { count, left } => {
             metrics.event("repaired");
             metrics.repaired.fetch_add(*count as u64, Ordering::Relaxed);
-            tracing::warn!("{count} damaged entries of the log are back; {left} are left");
+            let what = if *count == 1 { "entry is" } else { "entries are" };
+            tracing::warn!("{count} damaged {what} back; {left} left");
         }
         Event::Compacted { first } => {
             metrics.event("compacted");
@@ -118,6 +119,51 @@ fn storage(event: &Event, name: &dyn Fn(&MemberId) -> String, metrics: &Metrics)
     }
 }
 
+/// What does not verify, for people.
+fn damaged(first: Index, last: Index, count: usize) -> String {
+    match count {
+        1 => format!("entry {first} of the log does not verify; fetching it"),
+        _ => format!("{count} entries of the log, {first} to {last}, do not verify; fetching them"),
+    }
+}
+
+/// What became of a suffix of the log, for people.
+fn cut(from: Index, last: Index, why: Cut) -> String {
+    let what = match from == last {
+        true => format!("entry {from}"),
+        false => format!("entries {from} to {last}"),
+    };
+    match why {
+        Cut::Replaced => format!("cut {what}, which another leader replaced"),
+        Cut::Snapshot => format!("cut {what}, which a snapshot replaced"),
+        Cut::NoSpace => format!(
+            "gave up {what}, which found no space on the disk; nobody was told that they are durable here, and \
+             they come again if others hold them"
+        ),
+    }
+}
+
 fn outcome(ok: bool) -> &'static str {
     if ok { "is complete" } else { "ended early" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_says_who_or_what_took_the_entries() {
+        let words = |why| cut(Index(6), Index(8), why);
+        assert_eq!(words(Cut::Replaced), "cut entries i6 to i8, which another leader replaced");
+        assert!(words(Cut::Snapshot).contains("a snapshot replaced"));
+        let space = words(Cut::NoSpace);
+        assert!(space.contains("found no space") && !space.contains("replaced"), "{space}");
+        assert!(cut(Index(6), Index(6), Cut::Replaced).starts_with("cut entry i6,"));
+    }
+
+    #[test]
+    fn one_entry_is_one_entry() {
+        assert!(damaged(Index(6), Index(6), 1).starts_with("entry i6 of the log does not"));
+        assert!(damaged(Index(6), Index(9), 2).starts_with("2 entries of the log, i6 to i9, do"));
+    }
 }

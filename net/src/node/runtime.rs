@@ -307,7 +307,12 @@ impl Runtime {
             && leaving.transfer == Some(ticket)
         {
             leaving.transfer = None;
-            return tracing::info!("leadership: {outcome:?}");
+            return match outcome {
+                Outcome::NotCommitted(why) | Outcome::Unknown(why) => {
+                    tracing::info!("leadership was not handed over: {why}");
+                }
+                _ => tracing::info!("leadership was handed over"),
+            };
         }
         let Some(waiting) = self.waiting.remove(&ticket) else { return };
         if waiting.reply.send(outcome).is_err() {

@@ -4,7 +4,7 @@
 //! its own is written as the code names it.
 
 use super::What;
-use holdfast_consensus::event::{Event, StepDown};
+use holdfast_consensus::event::Event;
 use holdfast_consensus::job::Call;
 use holdfast_consensus::message::{Confirmation, Conflict, Message, Outcome};
 use holdfast_consensus::{Body, Entries, Index, LogId, MemberId};
@@ -96,7 +96,7 @@ pub(super) fn event(event: &Event, who: &dyn Fn(MemberId) -> String) -> (&'stati
         Event::Leader { leader: None, term } => ("leader", format!("knows no leader in {term}")),
         Event::VoteGranted { to, term } => ("vote", format!("votes for {} in {term}", who(*to))),
         Event::SteppedDown { term, why } => {
-            ("step-down", format!("gives up leading {term}: {}", step_down(*why)))
+            ("step-down", format!("gives up leading {term}: {}", why.as_str()))
         }
         Event::WaitingForQuorum { missing, since } => {
             let names: Vec<String> = missing.iter().map(|m| who(*m)).collect();
@@ -105,7 +105,7 @@ pub(super) fn event(event: &Event, who: &dyn Fn(MemberId) -> String) -> (&'stati
         }
         Event::Committed { through } => ("commit", format!("commits through {}", id(*through))),
         Event::Durable { through } => ("durable", format!("is durable through {}", id(*through))),
-        Event::Truncated { from, last } => ("truncate", format!("cuts {from} to {last}")),
+        Event::Truncated { from, last, .. } => ("truncate", format!("cuts {from} to {last}")),
         Event::Membership { at } => ("membership", format!("configuration of {at} in force")),
         Event::Applied { through, digest, skipped } => {
             let again = if *skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
@@ -201,18 +201,6 @@ fn listed<T, N: Display>(ask: u64, all: &[T], name: impl Fn(&T) -> N) -> String 
 fn confirmed(said: &Confirmation) -> String {
     let bytes = said.answer.len();
     format!("an answer of {bytes} bytes, proven in {} at {}", said.term, said.index)
-}
-
-fn step_down(why: StepDown) -> &'static str {
-    match why {
-        StepDown::HigherTerm => "a higher term was seen",
-        StepDown::LostQuorum => "no quorum answered within an election timeout",
-        StepDown::WriteFailed => "its own write failed",
-        StepDown::NoSpace => "its own write found no space",
-        StepDown::WriteStalled => "its oldest write took too long",
-        StepDown::Damaged => "an entry of its own log does not verify",
-        StepDown::Removed => "it is no voter any more",
-    }
 }
 
 fn id(id: LogId) -> String {
