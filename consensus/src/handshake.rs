@@ -87,7 +87,7 @@ pub enum HelloRefusal {
     },
     /// Somebody who is in no configuration of ours.
     #[error(
-        "peer {name} presents member id {member}, which is not in the configuration (known as {name}: {known}): it lost or replaced its data directory and must be admitted as a new member"
+        "peer {name} presents member id {member}, which is not in the configuration (known as {name}: {known}): it lost or replaced its data directory and stays out, since an amnesiac vote loses data; put the directory of {name} back as it was last, or run on with the others; this version cannot replace a member"
     )]
     Stranger {
         /// The peer.

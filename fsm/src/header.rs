@@ -60,7 +60,7 @@ pub enum HeaderFault {
     },
     /// Written by a build from before the first release.
     #[error(
-        "written in format {found}, which no released build ever wrote, and this build reads format {known}; give the node an empty data directory and let it join as a new member"
+        "written in format {found}, which no released build ever wrote, and this build reads format {known}; use the build that wrote it"
     )]
     OlderFormat {
         /// The format found.

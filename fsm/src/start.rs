@@ -21,7 +21,7 @@
 
 use crate::metastore::Metastore;
 use crate::store::{OpenError, STORE_DIR, STORE_FILE, StoreOptions, disk_fault};
-use holdfast_consensus::fault::StoreFault;
+use holdfast_consensus::fault::{NO_REPLACEMENT, StoreFault};
 use holdfast_consensus::traits::LogStore;
 use holdfast_consensus::{Index, LogId, Recovered, Term};
 use holdfast_log::disk::Disk;
@@ -76,7 +76,8 @@ pub enum Plan {
 pub enum Refused {
     /// Evidence of a lost log (R1).
     #[error(
-        "the store has applied {store}, but the log ends at {log}: the log was lost or replaced by an older one, and this member may have voted or acknowledged what it no longer knows; it must not come back under its old identity. The store was not changed. Give the node an empty data directory and let it join as a new member, or put the newer log back"
+        "the store has applied {store}, but the log ends at {log}: the log was lost or replaced by an older one, and this member may have voted or acknowledged what it no longer knows; it must not come back under its old identity. The store was not changed. Put back the log that fed this store, {}",
+        NO_REPLACEMENT
     )]
     StoreAhead {
         /// Last entry applied.
@@ -86,7 +87,8 @@ pub enum Refused {
     },
     /// Log and store come from different histories.
     #[error(
-        "the store has applied {store}, but the log holds an entry of {log} there: log and store do not belong together. The store was not changed. Put back the directory that belongs to this node, or give it an empty one and let it join as a new member"
+        "the store has applied {store}, but the log holds an entry of {log} there: log and store do not belong together. The store was not changed. Put back the directory that belongs to this node, {}",
+        NO_REPLACEMENT
     )]
     Diverged {
         /// Last entry applied.
@@ -96,7 +98,8 @@ pub enum Refused {
     },
     /// Store and snapshot come from different histories.
     #[error(
-        "the store has applied {store}, and the log agrees, but the published snapshot says {snapshot}: one of them is from another history. The store was not changed. Remove the file that does not belong to this node, or give it an empty data directory and let it join as a new member"
+        "the store has applied {store}, and the log agrees, but the published snapshot says {snapshot}: one of them is from another history. The store was not changed. Remove the file that does not belong to this node, or put the directory back as it was, {}",
+        NO_REPLACEMENT
     )]
     SnapshotDiverged {
         /// Last entry applied.
@@ -106,7 +109,8 @@ pub enum Refused {
     },
     /// Entries between store and log are nowhere.
     #[error(
-        "the store has applied up to {store}, the log begins at {first}, and no snapshot covers what lies between. The store was not changed. Put the newest snapshot file back, or give the node an empty data directory and let it join as a new member"
+        "the store has applied up to {store}, the log begins at {first}, and no snapshot covers what lies between. The store was not changed. Put the newest snapshot file back, {}",
+        NO_REPLACEMENT
     )]
     Gap {
         /// Last entry applied; zero if none.
@@ -116,7 +120,8 @@ pub enum Refused {
     },
     /// The store is damaged, and nothing is here to rebuild it from.
     #[error(
-        "{why}; the log begins at {first} and no snapshot covers what lies before, so that the store cannot be rebuilt here. The store was not changed. Put the newest snapshot file back, or give the node an empty data directory and let it join as a new member"
+        "{why}; the log begins at {first} and no snapshot covers what lies before, so that the store cannot be rebuilt here. The store was not changed. Put the newest snapshot file back, {}",
+        NO_REPLACEMENT
     )]
     Unrepairable {
         /// What is wrong with the store.
@@ -347,7 +352,7 @@ mod tests {
             assert_eq!(why, Refused::StoreAhead { store, log });
             let text = why.to_string();
             assert!(text.contains("t2.i10") && text.contains("t2.i9"), "both ends: {text}");
-            assert!(text.contains("join as a new member"), "the remedy: {text}");
+            assert!(text.contains("Put back the log") && !text.contains("new member"), "{text}");
         }
         let why = refused(decide(&log(0, 0, None), &holds(1)));
         assert!(matches!(why, Refused::StoreAhead { .. }), "the log is gone");

@@ -8,7 +8,7 @@ use crate::identity::{BadIdentity, Identity, IdentityState};
 use crate::log::{Log, LogOptions};
 use crate::scan::{REMEDY, inventory};
 use crate::segment::Owner;
-use holdfast_consensus::fault::LogFault;
+use holdfast_consensus::fault::{LogFault, NO_REPLACEMENT};
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::traits::LogStore;
 use holdfast_consensus::{
@@ -246,17 +246,18 @@ fn check_same_member(
     in_log: Option<MemberId>,
 ) -> Result<(), HomeError> {
     let Some(identity) = identity else { return Ok(()) };
-    let remedy = "nothing was changed; set this data directory aside and let the node join again as a new member";
+    let put_back =
+        "nothing was changed; put back the data directory as it was when the node last ran";
     match in_log {
         Some(member) if member == identity.member => Ok(()),
         Some(member) => Err(HomeError::Refused(format!(
             "the identity file names member {}, the log belongs to member {member}: parts of two directories are \
-             mixed; {remedy}",
+             mixed; {put_back}, {NO_REPLACEMENT}",
             identity.member
         ))),
         None => Err(HomeError::Refused(format!(
             "the log of member {} (node `{}`) is gone although its identity file is there: it must not vote again \
-             under that id; {remedy}",
+             under that id; {put_back}, {NO_REPLACEMENT}",
             identity.member, identity.name
         ))),
     }
@@ -272,8 +273,8 @@ fn first_identity<D: Disk>(
     let recovered = log.recovered();
     if recovered.last != LogId::default() || recovered.hard != HardState::default() {
         return Err(HomeError::Refused(format!(
-            "the log of member {member} holds entries up to {} but the identity file is gone: put the file back, or \
-             set this data directory aside and let the node join again as a new member",
+            "the log of member {member} holds entries up to {} but the identity file is gone: nothing was changed; put the file \
+             back, {NO_REPLACEMENT}",
             recovered.last
         )));
     }

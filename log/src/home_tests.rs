@@ -126,7 +126,12 @@ fn a_lost_log_is_refused_and_never_replaced() {
     files.retain(|path, _| !path.starts_with("log/"));
     let disk = MemDisk::from_files(files.clone());
     let text = refusal(open(&disk));
-    assert!(text.contains("gone") && text.contains("join again as a new member"), "{text}");
+    assert!(
+        text.contains("gone")
+            && text.contains("put back the data directory")
+            && text.contains("cannot replace"),
+        "{text}"
+    );
     assert_eq!(disk.files(), files);
 }
 

@@ -3,6 +3,7 @@
 use crate::disk::Disk;
 use crate::record::u32_at;
 use crate::whole;
+use holdfast_consensus::fault::NO_REPLACEMENT;
 use holdfast_consensus::{ClusterId, MemberId, Membership, codec};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -89,7 +90,7 @@ impl Identity {
         let refused = |why: String| {
             BadIdentity::Refused(format!(
                 "the file `{IDENTITY}` of the data directory cannot be used: {why}; nothing was changed. If the file \
-                 is damaged, set the directory aside and let the node join again as a new member"
+                 is damaged, put it back from a copy of this very directory, {NO_REPLACEMENT}"
             ))
         };
         match whole::read(disk, IDENTITY, BYTES_MAX) {

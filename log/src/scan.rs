@@ -20,8 +20,10 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 /// The remedy that every refusal over damage names.
-pub(crate) const REMEDY: &str = "nothing was changed; look at it with `holdfast log verify`, then either restore the \
-     disk or set this data directory aside and let the node join again as a new member";
+pub(crate) const REMEDY: &str = "nothing was changed; look at it with `holdfast log verify`, then restore the disk or put \
+     the data directory back as it was last, never an older copy: it would have forgotten votes and acknowledgements. \
+     If that cannot be done, keep the directory and run on with the others as long as they are a majority; this \
+     version cannot replace a member";
 
 /// The files of the log's directory.
 #[derive(Debug)]
@@ -126,7 +128,7 @@ fn load<D: Disk>(
         let remedy = if theirs > FORMAT {
             "install the newer build"
         } else {
-            "it comes from before the first release; set the data directory aside and let the node join again as a new member"
+            "it comes from before the first release; use the build that wrote it"
         };
         return Err(LogFault::Refused(format!(
             "{path} has log format {theirs}, this build reads {FORMAT}: nothing was changed; {remedy}"

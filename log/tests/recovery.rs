@@ -287,7 +287,10 @@ fn a_segment_that_became_shorter_is_damage_and_no_torn_tail() {
     disk.open(&file, Mode::Write).unwrap().set_len(offset).unwrap();
     let why = held(&disk);
     assert!(why.contains(&file) && why.contains("became shorter"), "{why}");
-    assert!(why.contains("join again as a new member"), "{why}");
+    assert!(
+        why.contains("put the data directory back") && why.contains("cannot replace a member"),
+        "{why}"
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use super::Replica;
 use crate::event::{Event, RoleKind};
-use crate::fault::StopReason;
+use crate::fault::{NO_REPLACEMENT, StopReason};
 use crate::io::Input;
 use crate::job::{Job, Lane, SideDone, SideJob, SnapWriter};
 use crate::message::{Message, SendLane, TransferState};
@@ -316,6 +316,6 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
 pub(super) fn missing_snapshot(applied: LogId, base: Index) -> StopReason {
     StopReason::NeedsOperator(format!(
         "the store has applied {applied}, the log begins behind {base}, and no verified snapshot \
-         reaches that far; replace this member, or restore its snapshot files",
+         reaches that far; put its newest snapshot files back, {NO_REPLACEMENT}",
     ))
 }
