@@ -36,6 +36,10 @@ pub enum Step {
     },
     /// A person must look: the text names the thing and the remedy.
     Refuse(String),
+    /// A cluster knows this node's name under another member id: its directory was lost or replaced.
+    /// Nothing that arrives here changes that; it waits, and the text says who it was and what can
+    /// be done.
+    Stranger(String),
 }
 
 /// A member that is empty. With `initial` empty it was started with `existing`: it never founds
@@ -47,7 +51,13 @@ pub struct Forming {
     initial: Vec<String>,
     /// Members that presented themselves empty, by name. Invariant: only names of `initial`.
     present: BTreeMap<String, MemberId>,
+    /// The member id that a cluster has for this node's name, by the name of the peer that said so.
+    /// Invariant: never this member's own id. Bounded: two names at most are kept.
+    was: BTreeMap<String, (ClusterId, MemberId)>,
 }
+
+/// Peers whose word on who this node was is kept: one is enough to say it, a second outlives it.
+const WORDS_MAX: usize = 2;
 
 impl Forming {
     /// A member that waits. `initial` holds the names of `initial_members` in their configured
@@ -58,7 +68,13 @@ impl Forming {
         if initial.iter().any(|n| n == name) {
             present.insert(name.to_owned(), member);
         }
-        Self { name: name.to_owned(), member, initial: initial.to_vec(), present }
+        Self {
+            name: name.to_owned(),
+            member,
+            initial: initial.to_vec(),
+            present,
+            was: BTreeMap::new(),
+        }
     }
 
     /// What `forming` in this member's own hello must say.
@@ -70,6 +86,9 @@ impl Forming {
     /// What to do now, without news: a cluster of one founds at once.
     #[must_use]
     pub fn step(&self) -> Step {
+        if let Some((peer, (cluster, known))) = self.was.first_key_value() {
+            return Step::Stranger(lost(&self.name, self.member, peer, *cluster, *known));
+        }
         let missing: Vec<_> =
             self.initial.iter().filter(|n| !self.present.contains_key(*n)).cloned().collect();
         let founder = self.initial.first() == Some(&self.name);
@@ -82,6 +101,7 @@ impl Forming {
 
     /// Learns of a peer.
     pub fn hello(&mut self, peer: &Hello) -> Step {
+        self.was.remove(&peer.name);
         if peer.cluster != ClusterId::default() {
             // R7: a forming member adopts the founder that lists its id, although that one now
             // has data. Any other cluster is none of our business: keep waiting.
@@ -91,6 +111,12 @@ impl Forming {
             // [The founder was wiped and restarted with `new`: its peers are not empty, so they
             // never count as present and no rival cluster forms.]
             self.present.remove(&peer.name);
+            // [B voted and acknowledged as one member, lost its directory, and would do it again as
+            // another: R1, R5. It stays out, and says who it was.]
+            let listed = peer.membership.names.iter().find(|(_, name)| **name == self.name);
+            if let Some((known, _)) = listed.filter(|_| self.was.len() < WORDS_MAX) {
+                self.was.insert(peer.name.clone(), (peer.cluster, *known));
+            }
             return self.step();
         }
         let Some(theirs) = &peer.forming else { return self.step() };
@@ -122,6 +148,18 @@ impl Forming {
             self.present.remove(name);
         }
     }
+}
+
+/// What a node says whose directory was lost or replaced. It stays true while the others are away:
+/// one that has said it waits for its directory, not for them.
+fn lost(name: &str, member: MemberId, peer: &str, cluster: ClusterId, known: MemberId) -> String {
+    format!(
+        "{name} is in the configuration of cluster {cluster} under another member id, {known}, says {peer}; this \
+         directory is empty (member {member}): that of {name} was lost or emptied, or data_dir names another one. \
+         It must not come back under its old id, having forgotten what it voted and acknowledged. Stop it and put \
+         its directory back as it was last (never an older copy), or correct data_dir; else keep it stopped and \
+         run on with the others as long as they are a majority: this version cannot replace a member"
+    )
 }
 
 #[cfg(test)]
@@ -187,19 +225,45 @@ mod tests {
 
     #[test]
     fn a_member_that_lost_its_log_is_not_listed_and_waits() {
+        for initial in [names(), Vec::new()] {
+            let mut b = Forming::new("b", MemberId(22), &initial);
+            let Step::Stranger(text) = b.hello(&member_of("a", 1, [1, 2, 3])) else {
+                panic!("must say who it was")
+            };
+            let (was, is) = (MemberId(2).to_string(), MemberId(22).to_string());
+            assert!(text.contains("under another member id") && text.contains(&was), "{text}");
+            assert!(text.contains(&is) && text.contains("put its directory back"), "{text}");
+            // It keeps saying so while the others are away, and until they know better.
+            b.gone("a");
+            assert!(matches!(b.step(), Step::Stranger(_)));
+            let step = b.hello(&member_of("a", 1, [1, 22, 3]));
+            assert_eq!(step, Step::Adopt { cluster: ClusterId(77), epoch: 5 });
+        }
+    }
+
+    #[test]
+    fn members_that_were_all_emptied_form_a_new_cluster() {
         let mut b = Forming::new("b", MemberId(22), &names());
-        let step = b.hello(&member_of("a", 1, [1, 2, 3]));
-        assert!(matches!(step, Step::Wait { .. }), "{step:?}");
+        b.hello(&member_of("a", 1, [1, 2, 3]));
+        b.hello(&member_of("c", 3, [1, 2, 3]));
+        assert!(matches!(b.hello(&empty("a", 11)), Step::Stranger(_)), "c still knows the old one");
+        assert_eq!(b.hello(&empty("c", 33)), Step::Wait { missing: vec![] });
     }
 
     #[test]
     fn a_wiped_founder_restarted_with_new_never_forms_a_rival() {
         let mut a = Forming::new("a", MemberId(11), &names());
-        assert!(matches!(a.hello(&member_of("b", 2, [1, 2, 3])), Step::Wait { .. }));
-        assert!(matches!(a.hello(&member_of("c", 3, [1, 2, 3])), Step::Wait { .. }));
+        assert!(matches!(a.hello(&member_of("b", 2, [1, 2, 3])), Step::Stranger(_)));
+        assert!(matches!(a.hello(&member_of("c", 3, [1, 2, 3])), Step::Stranger(_)));
         // Even if one of them had presented itself empty before.
         a.hello(&empty("b", 2));
         a.hello(&member_of("b", 2, [1, 2, 3]));
+        assert!(matches!(a.hello(&empty("c", 3)), Step::Stranger(_)));
+        // Nor if what is told of that cluster does not name it.
+        let mut a = Forming::new("a", MemberId(11), &names());
+        let without = Hello { membership: Membership::default(), ..member_of("b", 2, [1, 2, 3]) };
+        a.hello(&empty("b", 2));
+        a.hello(&without);
         assert_eq!(a.hello(&empty("c", 3)), Step::Wait { missing: vec!["b".into()] });
     }
 

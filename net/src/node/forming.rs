@@ -49,8 +49,8 @@ pub(super) fn form(
                 });
                 return Ok(true);
             }
-            Step::Wait { missing } => say(state, &mut said, waiting_text(config, &missing)),
-            Step::Refuse(text) => say(state, &mut said, text),
+            Step::Wait { missing } => say(state, &mut said, waiting_text(config, &missing), false),
+            Step::Refuse(text) | Step::Stranger(text) => say(state, &mut said, text, true),
         }
         step = match inbox.recv() {
             Ok(Input::Peer(PeerEvent::Hello(hello))) => forming.hello(&hello),
@@ -76,7 +76,7 @@ pub(super) fn form(
 
 fn waiting_text(config: &Config, missing: &[String]) -> String {
     if config.forming().is_empty() {
-        return "this node is empty and waits for a cluster that lists it; to form a new one, start every member with cluster_state = \"new\"".to_owned();
+        return "this node is empty and waits for a cluster that lists it; if it had data before, stop it and put its directory back; to form a new cluster, start every member with cluster_state = \"new\"".to_owned();
     }
     let founder = config.members.first().map_or("", |m| m.name.as_str());
     if missing.is_empty() {
@@ -87,10 +87,13 @@ fn waiting_text(config: &Config, missing: &[String]) -> String {
 }
 
 /// Publishes why the node waits, and logs it when it changes.
-fn say(state: &State, said: &mut String, text: String) {
+fn say(state: &State, said: &mut String, text: String, alarming: bool) {
     if *said != text {
         state.update(|p| p.phase = Phase::Waiting(text.clone()));
-        tracing::info!("{text}");
+        match alarming {
+            true => tracing::error!("{text}"),
+            false => tracing::info!("{text}"),
+        }
         *said = text;
     }
 }

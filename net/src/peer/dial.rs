@@ -131,7 +131,7 @@ async fn connection(
         Err(fault) => return End::Never(fault),
     };
     shared.said.forget(&peer.at.name);
-    let _presence = shared.arrived(&hello);
+    let _presence = shared.arrived(&hello, standing);
     let (reading, writing) = stream.into_split();
     match standing {
         Standing::Waiting => {

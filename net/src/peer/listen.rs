@@ -60,7 +60,7 @@ async fn connection(
         timeout(HANDSHAKE_WITHIN, handshake).await.map_err(|_| too_late(HANDSHAKE_WITHIN))??;
     drop(place);
     subject.clone_from(&hello.name);
-    let _presence = shared.arrived(&hello);
+    let _presence = shared.arrived(&hello, standing);
     if let Some(peer) = shared.peers.get(&hello.name) {
         // It is alive: whoever pauses between two dials dials now.
         for lane in [SendLane::Urgent, SendLane::Bulk] {

@@ -13,6 +13,9 @@ pub mod frames;
 mod listen;
 pub mod queue;
 mod session;
+mod table;
+
+pub use table::Seen;
 
 use crate::metrics::Metrics;
 use auth::Token;
@@ -21,9 +24,11 @@ use holdfast_consensus::handshake::Hello;
 use holdfast_consensus::message::{Message, SendLane};
 use holdfast_consensus::{ClusterId, MemberId};
 use queue::{Outbox, Pushed};
+use session::Standing;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
+use table::Table;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
@@ -93,15 +98,6 @@ impl Peer {
     }
 }
 
-/// A peer that presented itself, as last seen.
-#[derive(Clone, Debug)]
-pub struct Seen {
-    /// What it said of itself.
-    pub hello: Hello,
-    /// Connections with it that are up now, in both directions.
-    pub connections: usize,
-}
-
 /// What all connections share.
 struct Shared {
     me: RwLock<Hello>,
@@ -110,7 +106,7 @@ struct Shared {
     token: Option<Token>,
     peers: BTreeMap<String, Arc<Peer>>,
     routes: RwLock<BTreeMap<MemberId, Arc<Peer>>>,
-    seen: RwLock<BTreeMap<String, Seen>>,
+    seen: RwLock<Table>,
     inbox: [Arc<Semaphore>; 2],
     deliver: Deliver,
     metrics: Arc<Metrics>,
@@ -140,35 +136,61 @@ impl Shared {
         }
     }
 
-    /// Notes a connection with a peer; the guard's drop notes its end.
-    fn arrived(self: &Arc<Self>, hello: &Hello) -> Presence {
-        {
-            let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
-            let entry = seen
-                .entry(hello.name.clone())
-                .or_insert_with(|| Seen { hello: hello.clone(), connections: 0 });
-            entry.hello = hello.clone();
-            entry.connections += 1;
+    /// Notes a connection with a peer; the guard's drop notes its end. An empty process that no
+    /// configuration lists is told of in the log and otherwise left out of account.
+    fn arrived(self: &Arc<Self>, hello: &Hello, standing: Standing) -> Presence {
+        let me = self.me();
+        // Under a subject of its own: complaints about the member of that name are other news.
+        let subject = format!("{} (empty)", hello.name);
+        match stranger(&me, hello) {
+            Some(text) if self.said.is_news(&subject, &text) => tracing::warn!("{text}"),
+            Some(_) => {}
+            None => self.said.forget(&subject),
         }
+        let listed = me.membership.names.contains_key(&hello.member);
+        let known = standing == Standing::Admitted || listed || !has_cluster(&me);
+        self.seen.write().unwrap_or_else(PoisonError::into_inner).arrived(hello, known);
         (self.deliver)(PeerEvent::Hello(Box::new(hello.clone())));
-        Presence { shared: Arc::clone(self), name: hello.name.clone() }
+        Presence { shared: Arc::clone(self), name: hello.name.clone(), member: hello.member }
     }
+}
+
+/// What to say of an empty process that presents itself to a member: `None` if it is one of those
+/// that the configuration lists, as while a cluster forms.
+fn stranger(me: &Hello, peer: &Hello) -> Option<String> {
+    if !has_cluster(me) || has_cluster(peer) || me.membership.names.is_empty() {
+        return None;
+    }
+    let Hello { name, member, http, .. } = peer;
+    if me.membership.names.contains_key(member) {
+        return None;
+    }
+    let known = me.membership.names.iter().find(|(_, n)| *n == name);
+    Some(match known {
+        Some((known, _)) => format!(
+            "an empty process calls itself {name} (member id {member}, {http}), but {name} is member {known}: it is \
+             kept out. If the data directory of {name} was lost or emptied, put it back; this version cannot \
+             replace a member"
+        ),
+        None => format!(
+            "an empty process calls itself {name} (member id {member}, {http}), and this cluster has no such member: \
+             it is kept out; this version cannot add members"
+        ),
+    })
 }
 
 /// Lives as long as a connection with a peer that has presented itself.
 struct Presence {
     shared: Arc<Shared>,
     name: String,
+    member: MemberId,
 }
 
 impl Drop for Presence {
     fn drop(&mut self) {
         let last = {
             let mut seen = self.shared.seen.write().unwrap_or_else(PoisonError::into_inner);
-            seen.get_mut(&self.name).is_some_and(|entry| {
-                entry.connections = entry.connections.saturating_sub(1);
-                entry.connections == 0
-            })
+            seen.gone(&self.name, self.member)
         };
         if last {
             (self.shared.deliver)(PeerEvent::Gone(self.name.clone()));
@@ -262,10 +284,10 @@ impl Peers {
         self.shared.me()
     }
 
-    /// Every peer that has presented itself since the start, by name.
+    /// Every peer that has presented itself since the start, by name; see [`Seen`].
     #[must_use]
     pub fn seen(&self) -> BTreeMap<String, Seen> {
-        self.shared.seen.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.seen.read().unwrap_or_else(PoisonError::into_inner).all()
     }
 
     /// Bytes that wait to be sent, by peer name: urgent, bulk.
@@ -284,4 +306,53 @@ pub fn is_loopback(address: &SocketAddr) -> bool {
 
 fn has_cluster(hello: &Hello) -> bool {
     hello.cluster != ClusterId::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_consensus::handshake::PROTOCOL_VERSION;
+    use holdfast_consensus::{Index, LogId, Membership, Term};
+
+    fn hello(name: &str, member: u64, cluster: u128) -> Hello {
+        let voters = ["n1", "n2", "n3"].map(str::to_owned);
+        let voters = (1..=3).map(MemberId).zip(voters);
+        Hello {
+            protocol: PROTOCOL_VERSION,
+            name: name.into(),
+            member: MemberId(member),
+            cluster: ClusterId(cluster),
+            epoch: 0,
+            group: 0,
+            boot: 1,
+            term: Term(0),
+            durable: LogId::default(),
+            commit: Index(0),
+            forming: None,
+            membership: if cluster == 0 {
+                Membership::default()
+            } else {
+                Membership::of_voters(voters)
+            },
+            http: "http://127.0.0.1:9".into(),
+            build: String::new(),
+            newest_type: 0,
+            volume: 0,
+        }
+    }
+
+    #[test]
+    fn only_an_empty_process_that_no_configuration_lists_is_a_stranger() {
+        let me = hello("n1", 1, 7);
+        let text = stranger(&me, &hello("n2", 9, 0)).expect("an emptied directory");
+        for part in ["n2", &MemberId(9).to_string(), &MemberId(2).to_string(), "put it back"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let text = stranger(&me, &hello("n4", 9, 0)).expect("an unknown name");
+        assert!(text.contains("no such member"), "{text}");
+        // The members of a cluster that forms, and everybody as seen by an empty node.
+        assert_eq!(stranger(&me, &hello("n2", 2, 0)), None);
+        assert_eq!(stranger(&me, &hello("n2", 2, 7)), None);
+        assert_eq!(stranger(&hello("n1", 1, 0), &hello("n2", 9, 0)), None);
+    }
 }

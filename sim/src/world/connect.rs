@@ -61,7 +61,7 @@ impl World {
 
     /// A member that waits does what its forming says.
     pub(super) fn form(&mut self, node: usize, step: Step) -> Verdict {
-        if matches!(step, Step::Wait { .. }) {
+        if matches!(step, Step::Wait { .. } | Step::Stranger(_)) {
             return Ok(());
         }
         self.choices.enter(Stream::Boot, Actor::Node(node), "forming");
@@ -79,7 +79,7 @@ impl World {
         };
         let (mut home, _) = *waiting;
         let formed = match step {
-            Step::Wait { .. } => Ok(()),
+            Step::Wait { .. } | Step::Stranger(_) => Ok(()),
             Step::Refuse(why) => return Err(Violation::new("forming", format!("{name}: {why}"))),
             Step::Found { membership } => {
                 let high = u128::from(self.choices.bits("cluster"));
