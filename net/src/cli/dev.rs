@@ -1,6 +1,6 @@
 //! `holdfast dev`: a local cluster of real processes on loopback.
 
-use super::{Failure, print_line};
+use super::{Failure, dev_dir, print_line};
 use crate::client;
 use crate::config::{MemberEntry, Settings};
 use bytes::Bytes;
@@ -63,13 +63,19 @@ pub(super) async fn run(args: DevArgs) -> Result<(), Failure> {
     check_ports(&args)?;
     let exe = executable()?;
     let dir = directory(&args.dir)?;
+    // Held to the end of this function: the directory is this process's until its nodes are gone.
+    let mut claimed = dev_dir::claim(&dir)?;
+    let all: Vec<_> = (0..args.nodes).map(|i| settings(&args, &dir, i)).collect();
+    let changes = claimed.configure(&all)?;
     let (ended, mut ends) = mpsc::unbounded_channel();
     let (stop, _) = tokio::sync::watch::channel(false);
     let mut nodes = Vec::new();
     for i in 0..args.nodes {
-        nodes.push(start_node(&args, &exe, &dir, i, &ended, &stop)?);
+        let formed = claimed.is_formed(&format!("n{}", i + 1));
+        nodes.push(start_node(&args, &exe, &dir, (i, formed), &ended, &stop)?);
     }
     announce(&nodes, &dir);
+    changes.iter().for_each(|line| print_line(line));
     let end = tokio::select! {
         end = until_ready(&nodes, &mut ends) => end,
         () = asked_to_stop() => Ok(false),
@@ -184,19 +190,16 @@ fn start_node(
     args: &DevArgs,
     exe: &Path,
     dir: &Path,
-    i: u16,
+    (i, formed): (u16, bool),
     ended: &mpsc::UnboundedSender<Ended>,
     stop: &tokio::sync::watch::Sender<bool>,
 ) -> Result<Spawned, Failure> {
-    let settings = settings(args, dir, i);
     let name = format!("n{}", i + 1);
     let config = dir.join(format!("{name}.toml"));
     let log = dir.join(format!("{name}.log"));
     let failed = |what: &Path, e: &dyn std::fmt::Display| {
         Failure::environment(format!("cannot write {}: {e}", what.display()))
     };
-    let text = toml::to_string(&settings).map_err(|e| failed(&config, &e))?;
-    std::fs::write(&config, text).map_err(|e| failed(&config, &e))?;
     let out = std::fs::File::options()
         .create(true)
         .append(true)
@@ -207,7 +210,7 @@ fn start_node(
     command.arg("serve").arg("--config").arg(&config).arg("--stop-with-stdin");
     // Only a directory without the mark may take part in forming; a node that is started again
     // by hand waits for the cluster that lists it.
-    if !dir.join(&name).join("formed").exists() {
+    if !formed {
         command.arg("--cluster-state").arg("new");
     }
     // The pipe on standard input ends with this process, however it ends.

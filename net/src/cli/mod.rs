@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod data;
 mod dev;
+mod dev_dir;
 mod logs;
 mod serve;
 mod show;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Replicated metadata that survives kill -9.
 #[derive(Parser)]
-#[command(name = "holdfast", version, about, disable_help_subcommand = true)]
+#[command(name = "holdfast", version, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -89,7 +90,7 @@ impl ClientArgs {
         std::time::Duration::try_from_secs_f64(self.timeout)
             .ok()
             .filter(|t| !t.is_zero() && t.as_secs() < 86_400)
-            .ok_or_else(|| Failure::usage("--timeout must be between 0 and 86400 seconds"))
+            .ok_or_else(|| Failure::usage("--timeout must be above 0 and below 86400 seconds"))
     }
 }
 
@@ -98,28 +99,39 @@ impl ClientArgs {
 struct Failure {
     status: u8,
     message: String,
+    /// The error answer of the API, or what is known in its place: a program reads this one.
+    answer: Option<serde_json::Value>,
 }
 
 impl Failure {
     /// Something that was checked does not hold (exit 1).
     fn check(message: impl Into<String>) -> Self {
-        Self { status: 1, message: message.into() }
+        Self { status: 1, message: message.into(), answer: None }
     }
 
     /// The command line makes no sense (exit 2).
     fn usage(message: impl Into<String>) -> Self {
-        Self { status: 2, message: message.into() }
+        Self { status: 2, message: message.into(), answer: None }
     }
 
     /// The surroundings do not play along (exit 3).
     fn environment(message: impl Into<String>) -> Self {
-        Self { status: 3, message: message.into() }
+        Self { status: 3, message: message.into(), answer: None }
     }
 }
 
 impl Failure {
+    /// The same failure, with an object that a program reads in its place.
+    fn with(mut self, answer: serde_json::Value) -> Self {
+        self.answer = Some(answer).filter(serde_json::Value::is_object);
+        self
+    }
+
     /// What a program reads on standard output if the command printed nothing else.
     fn json(&self) -> serde_json::Value {
+        if let Some(answer) = &self.answer {
+            return answer.clone();
+        }
         let code = match self.status {
             1 => "check_failed",
             2 => "usage",
