@@ -167,6 +167,7 @@ impl Settings {
         check_name("name", &name)?;
         let data_dir = self
             .data_dir
+            .filter(|dir| !dir.as_os_str().is_empty())
             .ok_or_else(|| wrong("data_dir", "is missing; say where this node keeps its data"))?;
         let members = self.initial_members.unwrap_or_default();
         check_members(&name, &members)?;
@@ -427,6 +428,7 @@ mod tests {
         assert_eq!(complaint(|s| s.name = None).key, "name");
         assert_eq!(complaint(|s| s.name = Some("a b".into())).key, "name");
         assert_eq!(complaint(|s| s.data_dir = None).key, "data_dir");
+        assert_eq!(complaint(|s| s.data_dir = Some("".into())).key, "data_dir");
         assert_eq!(complaint(|s| s.name = Some("n9".into())).key, "initial_members");
         assert_eq!(complaint(|s| s.heartbeat_ms = Some(150)).key, "election_min_ms");
         assert_eq!(complaint(|s| s.heartbeat_ms = Some(0)).key, "heartbeat_ms");

@@ -27,7 +27,8 @@ fn each_bad_request_is_answered_with_its_code() {
     let big = vec![b'x'; 300 << 10];
     let value = vec![b'x'; 70 << 10];
     let long_key = format!("/v1/kv/{}", "k".repeat(300));
-    let cases: [(&str, &str, &[u8], u16, &str); 13] = [
+    let long_name = format!("/v1/topics/{}", "n".repeat(300));
+    let cases: [(&str, &str, &[u8], u16, &str); 18] = [
         ("POST", "/v1/topics", br#"{"name":"good","partitions":1}"#, 201, "incarnation"),
         ("POST", "/v1/topics", br#"{"name":"good","partitions":1}"#, 409, "topic_exists"),
         ("POST", "/v1/topics", br#"{"name":"a b","partitions":1}"#, 400, "249 characters"),
@@ -39,6 +40,11 @@ fn each_bad_request_is_answered_with_its_code() {
         ("PUT", "/v1/kv/a", &value, 400, "65536"),
         ("PUT", "/v1/kv/a", &big, 413, "too_large"),
         ("PUT", &long_key, b"v", 400, "256 bytes"),
+        ("GET", &long_key, b"", 400, "256 bytes"),
+        ("PUT", "/v1/kv/", b"v", 400, "256 bytes"),
+        ("GET", "/v1/kv/", b"", 400, "256 bytes"),
+        ("GET", &long_name, b"", 400, "249 characters"),
+        ("DELETE", "/v1/topics/", b"", 400, "249 characters"),
         ("GET", "/nowhere", b"", 404, "no_such_route"),
         ("POST", "/v1/kv/a", b"", 405, "method_not_allowed"),
     ];
@@ -46,6 +52,7 @@ fn each_bad_request_is_answered_with_its_code() {
         let (found, text) = http(dev.http, method, path, body);
         assert_eq!(found, status, "{method} {path}: {text}");
         assert!(text.contains(word), "{method} {path}: {text}");
+        assert!(text.len() < 300, "what was sent is not echoed at length: {text}");
     }
     let (status, _) = http(dev.http, "PUT", "/v1/kv/a?absent=true", b"first");
     assert_eq!(status, 200);
@@ -198,11 +205,12 @@ fn bad_configuration_and_usage_exit_with_2_and_name_the_key() {
     let file = dir.path().join("n1.toml");
     std::fs::write(&file, "name = 'n1'\nheart_beat = 3\n").expect("written");
     let file = file.to_str().expect("UTF-8");
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["serve", "--config", file], "heart_beat"),
         (&["serve", "--name", "n1"], "data_dir"),
         (&["serve", "--name", "n1", "--data-dir", "x", "--peer-addr", "0.0.0.0:1"], "insecure"),
         (&["status", "--endpoint", "nonsense"], "nonsense"),
+        (&["status", "--timeout", "0"], "above 0"),
         (&["status", "--endpoint", "http://localhost:99999"], "99999"),
         (&["dev", "--peer-base", "0", "--dir", dir.path().to_str().expect("UTF-8")], "--peer-base"),
         (&["bench", "--protocol", "binary"], "binary"),
@@ -218,6 +226,17 @@ fn bad_configuration_and_usage_exit_with_2_and_name_the_key() {
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON, always");
     assert_eq!(said["code"], "environment", "{said}");
     assert!(said["message"].as_str().is_some_and(|m| m.contains("cannot reach")), "{said}");
+    assert_eq!(said["may_commit"], serde_json::Value::Null, "a read commits nothing: {said}");
+    // A person who waits is told what for, and a program that nothing was written.
+    let args = ["kv", "put", "a", "b", "--endpoint", &nobody, "--timeout", "1.6", "--json"];
+    let output = holdfast(&args);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("cannot reach"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("trying for"), "{}", stderr(&output));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON, always");
+    assert_eq!(said["may_commit"], false, "{said}");
+    let help = common::stdout(&holdfast(&["--help"]));
+    assert!(help.starts_with("Replicated metadata that survives kill -9"), "{help}");
 }
 
 /// Turns one byte of an acknowledged entry, in the middle of the records.

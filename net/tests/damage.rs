@@ -160,6 +160,12 @@ fn a_node_whose_log_proves_too_little_is_held_and_changes_nothing() {
     });
     let (read, _) = http(dev.http + 2, "GET", "/v1/kv/after", b"");
     assert_ne!(read, 200, "it serves no reads");
+    for (method, path) in [("GET", "/v1/kv/after?level=linearizable"), ("PUT", "/v1/kv/after")] {
+        let (status, body) = http(dev.http + 2, method, path, b"y");
+        assert!(status == 503 && body.contains("\"code\":\"not_ready\""), "{method}: {body}");
+        assert!(body.contains("this member is held") && body.contains("ask another"), "{body}");
+        assert!(body.contains("\"may_commit\":false"), "{body}");
+    }
     kill(held.pid(), Signal::TERM);
     assert_eq!(held.ended(), Some(0), "{}", held.text());
     assert!(evidence(&data) == before, "not a byte has changed");

@@ -4,10 +4,13 @@ use super::{ClientArgs, Failure};
 use crate::client::{Answer, Client, ClientError, authority};
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// Pause between two rounds over all endpoints.
 const PAUSE: Duration = Duration::from_millis(100);
+/// A person who waits for longer is told why.
+const SILENT: Duration = Duration::from_secs(1);
 
 /// A request.
 pub(super) struct Ask<'a> {
@@ -30,9 +33,12 @@ pub(super) async fn ask(args: &ClientArgs, ask: Ask<'_>) -> Result<Answer, Failu
     for endpoint in &endpoints {
         authority(endpoint).map_err(|e| Failure::usage(e.to_string()))?;
     }
-    let until = Instant::now() + args.timeout()?;
+    let begun = Instant::now();
+    let until = begun + args.timeout()?;
+    let writes = ask.method != Method::GET;
+    let mut told = false;
     loop {
-        let mut last = String::new();
+        let mut last = Failure::environment("the time is up");
         for endpoint in &endpoints {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -40,24 +46,43 @@ pub(super) async fn ask(args: &ClientArgs, ask: Ask<'_>) -> Result<Answer, Failu
             }
             match one(endpoint, &ask, left).await {
                 Ok(answer) if !is_harmless_refusal(&answer) => return Ok(answer),
-                Ok(answer) => last = describe(&answer),
-                Err(e @ ClientError::NoAnswer { .. }) if ask.method != Method::GET => {
-                    return Err(Failure::environment(format!(
-                        "{e}; the write may or may not have taken effect: read before trying again"
-                    )));
-                }
-                Err(e) => last = e.to_string(),
+                Ok(answer) => last = refused(&answer),
+                Err(e @ ClientError::NoAnswer { .. }) if writes => return Err(uncertain(&e)),
+                // What somebody answered says more than that somebody else is away.
+                Err(e) if last.answer.is_none() => last = Failure::environment(e.to_string()),
+                Err(_) => {}
             }
         }
         if Instant::now() + PAUSE >= until {
             let tried = endpoints.join(", ");
-            let last = if last.is_empty() { "the time is up".to_owned() } else { last };
-            return Err(Failure::environment(format!(
-                "{last} (tried {tried}; --endpoint and --timeout change that)"
-            )));
+            last.message = format!("{last} (tried {tried}; --endpoint and --timeout change that)");
+            // Whatever may have taken effect has returned above.
+            let said = if writes && last.answer.is_none() { no_effect(&last) } else { last.json() };
+            return Err(last.with(said));
+        }
+        if !told && begun.elapsed() >= SILENT {
+            told = true;
+            let left = until.saturating_duration_since(Instant::now()).as_secs_f64().ceil();
+            eprintln!("holdfast: {last}; trying for {left} s more");
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// Nobody knows whether the write took effect.
+fn uncertain(error: &ClientError) -> Failure {
+    let failure = Failure::environment(format!(
+        "{error}; the write may or may not have taken effect: read before trying again"
+    ));
+    let said = json!({ "code": "no_answer", "message": failure.message, "may_commit": true });
+    failure.with(said)
+}
+
+/// What a program reads if a write reached nobody.
+fn no_effect(failure: &Failure) -> Value {
+    let mut said = failure.json();
+    said["may_commit"] = false.into();
+    said
 }
 
 async fn one(endpoint: &str, ask: &Ask<'_>, left: Duration) -> Result<Answer, ClientError> {
@@ -96,15 +121,17 @@ pub(super) fn describe(answer: &Answer) -> String {
     }
 }
 
-/// The answer if it is a success, else a failure with the exit status that fits.
+/// The answer if it is a success, else the failure.
 pub(super) fn expect_success(answer: Answer) -> Result<Answer, Failure> {
-    if answer.status.is_success() {
-        return Ok(answer);
-    }
-    let text = describe(&answer);
-    Err(if answer.status.is_server_error() || answer.status == StatusCode::TOO_MANY_REQUESTS {
-        Failure::environment(text)
-    } else {
-        Failure::check(text)
-    })
+    if answer.status.is_success() { Ok(answer) } else { Err(refused(&answer)) }
+}
+
+/// The failure that an error answer is: exit 1 if the request itself cannot succeed as things are,
+/// 3 if the cluster cannot serve now (no quorum, a full disk, too much work) and the same request may
+/// succeed later.
+fn refused(answer: &Answer) -> Failure {
+    let text = describe(answer);
+    let later = answer.status.is_server_error() || answer.status == StatusCode::TOO_MANY_REQUESTS;
+    let failure = if later { Failure::environment(text) } else { Failure::check(text) };
+    failure.with(answer.json())
 }

@@ -146,14 +146,6 @@ fn done(client: &ClientArgs, answer: &Answer, text: &str) {
     }
 }
 
-/// With `--json` an error answer of the API goes to standard output as it came.
-fn success(client: &ClientArgs, answer: Answer) -> Result<Answer, Failure> {
-    if client.json && !answer.status.is_success() && answer.json().is_object() {
-        print_line(&String::from_utf8_lossy(&answer.body));
-    }
-    expect_success(answer)
-}
-
 pub(super) async fn topic(command: TopicCommand) -> Result<(), Failure> {
     match command {
         TopicCommand::Create { name, partitions, retention_ms, client } => {
@@ -166,14 +158,14 @@ pub(super) async fn topic(command: TopicCommand) -> Result<(), Failure> {
                 path: "/v1/topics?owners_within_ms=1500",
                 body: Bytes::from(body.to_string()),
             };
-            let answer = success(&client, ask(&client, request).await?)?;
+            let answer = expect_success(ask(&client, request).await?)?;
             let text = format!("created topic {name}{}", owners_text(&answer.json()));
             done(&client, &answer, &text);
         }
         TopicCommand::List { client, read } => list_topics(&client, &read).await?,
         TopicCommand::Describe { name, client, read } => {
             let path = format!("/v1/topics/{}{}", escape(&name), level(&read, '?'));
-            let answer = success(&client, ask(&client, Ask::get(&path)).await?)?;
+            let answer = expect_success(ask(&client, Ask::get(&path)).await?)?;
             let topic = answer.json();
             let text =
                 format!("{}{}", topic_table(std::slice::from_ref(&topic)), owners_table(&topic));
@@ -182,7 +174,7 @@ pub(super) async fn topic(command: TopicCommand) -> Result<(), Failure> {
         TopicCommand::Delete { name, client } => {
             let path = format!("/v1/topics/{}", escape(&name));
             let request = Ask { method: Method::DELETE, path: &path, body: Bytes::new() };
-            let answer = success(&client, ask(&client, request).await?)?;
+            let answer = expect_success(ask(&client, request).await?)?;
             done(&client, &answer, &format!("deleted topic {name}"));
         }
         TopicCommand::ConfirmGone { name, incarnation, client } => {
@@ -195,7 +187,7 @@ pub(super) async fn topic(command: TopicCommand) -> Result<(), Failure> {
 async fn confirm_gone(client: &ClientArgs, name: &str, incarnation: u64) -> Result<(), Failure> {
     let body = json!({ "kind": "topic", "name": name, "incarnation": incarnation }).to_string();
     let request = Ask { method: Method::POST, path: "/v1/confirm", body: Bytes::from(body) };
-    let answer = success(client, ask(client, request).await?)?;
+    let answer = expect_success(ask(client, request).await?)?;
     let said = answer.json();
     let text = match said["verdict"].as_str() {
         Some("gone") => format!("gone: deleted by entry {}", said["deleted_at"]),
@@ -221,7 +213,7 @@ async fn list_topics(client: &ClientArgs, read: &ReadArgs) -> Result<(), Failure
     let applied = loop {
         let from = after.map(|a| format!("&after={}", escape(&a))).unwrap_or_default();
         let path = format!("/v1/topics?limit=1000{from}{}", level(read, '&'));
-        let page = success(client, ask(client, Ask::get(&path)).await?)?.json();
+        let page = expect_success(ask(client, Ask::get(&path)).await?)?.json();
         topics.extend(page["topics"].as_array().cloned().unwrap_or_default());
         after = page["next"].as_str().map(str::to_owned);
         if after.is_none() {
@@ -298,7 +290,7 @@ pub(super) async fn kv(command: KvCommand) -> Result<(), Failure> {
         KvCommand::Delete { key, client } => {
             let path = format!("/v1/kv/{}", escape(&key));
             let request = Ask { method: Method::DELETE, path: &path, body: Bytes::new() };
-            let answer = success(&client, ask(&client, request).await?)?;
+            let answer = expect_success(ask(&client, request).await?)?;
             done(&client, &answer, &format!("deleted key {key}"));
             Ok(())
         }
@@ -307,14 +299,14 @@ pub(super) async fn kv(command: KvCommand) -> Result<(), Failure> {
 
 async fn put(client: &ClientArgs, path: &str, key: &str, value: String) -> Result<(), Failure> {
     let request = Ask { method: Method::PUT, path, body: Bytes::from(value) };
-    let answer = success(client, ask(client, request).await?)?;
+    let answer = expect_success(ask(client, request).await?)?;
     done(client, &answer, &format!("stored key {key}"));
     Ok(())
 }
 
 async fn get(key: &str, client: &ClientArgs, read: &ReadArgs) -> Result<(), Failure> {
     let path = format!("/v1/kv/{}{}", escape(key), level(read, '?'));
-    let answer = success(client, ask(client, Ask::get(&path)).await?)?;
+    let answer = expect_success(ask(client, Ask::get(&path)).await?)?;
     if client.json {
         let text = std::str::from_utf8(&answer.body).ok();
         let hex: String = answer.body.iter().map(|b| format!("{b:02x}")).collect();

@@ -3,6 +3,7 @@
 use super::show::table;
 use super::{Failure, print_line};
 use clap::Subcommand;
+use holdfast_consensus::ClusterId;
 use holdfast_log::RealDisk;
 use holdfast_log::inspect::{self, RecordInfo, Report};
 use serde_json::{Value, json};
@@ -223,7 +224,10 @@ fn report_text(report: &Report) -> String {
     let mut text = format!(
         "member {}, cluster {}, {proved}\n\n{}",
         report.member,
-        report.cluster,
+        match report.cluster {
+            ClusterId(0) => "none yet".to_owned(),
+            cluster => cluster.to_string(),
+        },
         table(&rows)
     );
     if !report.damage.is_empty() {

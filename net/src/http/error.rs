@@ -1,11 +1,14 @@
 //! Errors of the API: JSON with a stable `code` and a sentence for people.
 
+use crate::node::{Phase, Published};
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use holdfast_consensus::event::RoleKind;
 use holdfast_consensus::fault::Refusal;
 use holdfast_consensus::message::Outcome;
 use holdfast_fsm::ReadError;
+use holdfast_fsm::rules::Rule;
 use serde_json::{Map, Value, json};
 
 /// An error answer.
@@ -37,6 +40,12 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "invalid_argument", message)
     }
 
+    /// The request breaks this rule of the metastore.
+    #[must_use]
+    pub fn broken(rule: Rule) -> Self {
+        Self::invalid(rule.to_string())
+    }
+
     /// The node may not serve yet.
     #[must_use]
     pub fn not_ready(why: impl Into<String>) -> Self {
@@ -61,10 +70,11 @@ impl ApiError {
         )
     }
 
-    /// What an outcome that is no success means to a client.
-    pub(super) fn from_outcome(outcome: Outcome, write: bool) -> Self {
+    /// What an outcome that is no success means to a client of a node that says `published` of
+    /// itself.
+    pub(super) fn from_outcome(outcome: Outcome, write: bool, published: &Published) -> Self {
         match outcome {
-            Outcome::NotCommitted(refusal) => Self::refused(&refusal),
+            Outcome::NotCommitted(refusal) => Self::refused(&refusal, write, published),
             Outcome::Unknown(refusal) if write => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "unavailable",
@@ -73,7 +83,7 @@ impl ApiError {
                 ),
             )
             .with("may_commit", true),
-            Outcome::Unknown(refusal) => Self::refused(&refusal),
+            Outcome::Unknown(refusal) => Self::refused(&refusal, write, published),
             Outcome::Committed { at, .. } => {
                 Self::internal(format!("entry {at} answered a call that writes nothing"))
             }
@@ -87,7 +97,7 @@ impl ApiError {
         }
     }
 
-    fn refused(refusal: &Refusal) -> Self {
+    fn refused(refusal: &Refusal, write: bool, published: &Published) -> Self {
         let (status, code, message) = match refusal {
             Refusal::Busy => (
                 StatusCode::TOO_MANY_REQUESTS,
@@ -122,13 +132,37 @@ impl ApiError {
             Refusal::NotLeader { .. } | Refusal::LostLeadership | Refusal::Deadline => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "unavailable",
-                format!(
-                    "{refusal}: there is no leader with a quorum now; nothing was written, try again"
-                ),
+                unavailable(refusal, write, published),
             ),
         };
         Self::new(status, code, message).with("may_commit", false)
     }
+}
+
+/// Why a call that was certainly not carried out was not: the fault of this node where it is one,
+/// else that of the cluster as this node sees it.
+fn unavailable(refusal: &Refusal, write: bool, published: &Published) -> String {
+    let replica = published.replica.as_ref();
+    let leader = replica.and_then(|r| r.leader.map(|id| r.membership.name_of(id)));
+    let leads = replica.is_some_and(|r| r.role == RoleKind::Leader);
+    let why = match (published.disk_full(), leader, &published.phase) {
+        _ if replica.is_some_and(|r| r.held.is_some()) => {
+            "this member is held (`holdfast status` says why): ask another node".to_owned()
+        }
+        (_, _, Phase::Waiting(why)) => why.clone(),
+        (Some(full), Some(leader), _) => format!(
+            "{leader} leads, but this node cannot follow: {full}; ask another node meanwhile"
+        ),
+        (None, Some(_), _) if leads => {
+            "this node leads, but no quorum answered it in time; try again".to_owned()
+        }
+        (None, Some(leader), _) => {
+            format!("{leader} leads, but this node had no answer of it in time; try again")
+        }
+        (_, None, _) => "no leader with a quorum is known here now; try again".to_owned(),
+    };
+    let nothing = if write { "nothing was written; " } else { "" };
+    format!("{refusal}; {nothing}{why}")
 }
 
 impl From<ReadError> for ApiError {
@@ -169,5 +203,72 @@ impl IntoResponse for ApiError {
         body.insert("code".to_owned(), json!(self.code));
         body.insert("message".to_owned(), json!(self.message));
         (self.status, Json(Value::Object(body))).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_consensus::replica::ReplicaStatus;
+    use holdfast_consensus::traits::Applied;
+    use holdfast_consensus::{HardState, Index, LogId, MemberId, Membership};
+
+    /// A follower of n1, with whatever `change` makes of it.
+    fn follower(change: impl FnOnce(&mut ReplicaStatus)) -> Published {
+        let mut replica = ReplicaStatus {
+            member: MemberId(2),
+            role: RoleKind::Follower,
+            hard: HardState::default(),
+            leader: Some(MemberId(1)),
+            commit: Index(0),
+            last: LogId::default(),
+            durable: LogId::default(),
+            proved: LogId::default(),
+            first: Index(1),
+            applied: Applied::default(),
+            snapshot: Index(0),
+            membership: Membership::of_voters([(MemberId(1), "n1".to_owned())]),
+            peers: Vec::new(),
+            contact: None,
+            not_ready: None,
+            no_space: None,
+            damaged: None,
+            held: None,
+        };
+        change(&mut replica);
+        Published { phase: Phase::Running, replica: Some(replica), caught_up: true }
+    }
+
+    type Change = fn(&mut ReplicaStatus);
+
+    fn words(write: bool, published: &Published) -> String {
+        let error =
+            ApiError::from_outcome(Outcome::NotCommitted(Refusal::Deadline), write, published);
+        assert_eq!((error.code, &error.extra["may_commit"]), ("unavailable", &json!(false)));
+        error.message
+    }
+
+    #[test]
+    fn a_call_that_failed_is_blamed_on_what_failed() {
+        let none = follower(|r| r.leader = None);
+        assert!(words(true, &none).contains("no leader with a quorum"), "{}", words(true, &none));
+        let cases: [(Change, &str); 4] = [
+            (|_| {}, "n1 leads, but this node had no answer"),
+            (|r| r.no_space = Some("0 bytes".into()), "the disk is full: 0 bytes; free some space"),
+            (|r| r.held = Some("row P8".into()), "this member is held"),
+            (|r| r.role = RoleKind::Leader, "this node leads, but no quorum answered"),
+        ];
+        for (change, expected) in cases {
+            let text = words(false, &follower(change));
+            assert!(text.contains(expected), "{text}");
+            assert!(!text.contains("no leader with"), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_a_write_is_told_that_nothing_was_written() {
+        let node = follower(|_| {});
+        assert!(words(true, &node).contains("nothing was written"));
+        assert!(!words(false, &node).contains("written"));
     }
 }

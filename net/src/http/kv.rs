@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use holdfast_fsm::{Answer, Command, Current};
+use holdfast_fsm::{Answer, Command, Current, rules};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -50,6 +50,7 @@ pub(super) async fn read(
     query: Result<Query<ReadQuery>, QueryRejection>,
 ) -> Result<impl IntoResponse, ApiError> {
     let (Path(key), Query(query)) = (path?, query?);
+    rules::kv_key(key.as_bytes()).map_err(ApiError::broken)?;
     let view = view(&node, query.level, query.timeout_ms).await?;
     let found = view.kv_get(key.as_bytes())?;
     let applied = found.applied.0;

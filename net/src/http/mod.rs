@@ -29,10 +29,11 @@ use crate::node::Node;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderName, HeaderValue};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use bytes::Bytes;
 use holdfast_consensus::LogId;
 use holdfast_consensus::message::Outcome;
+use holdfast_fsm::rules::Rule;
 use holdfast_fsm::{Answer, Command, View};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub fn router(node: Arc<Node>) -> Router {
         .route("/v1/topics", get(topics::list).post(topics::create))
         .route("/v1/topics/{name}", get(topics::describe).delete(topics::delete))
         .route("/v1/kv/{key}", get(kv::read).put(kv::put).delete(kv::delete))
+        .route("/v1/topics/", any(|| async { ApiError::broken(Rule::TopicName) }))
+        .route("/v1/kv/", any(|| async { ApiError::broken(Rule::KvKey) }))
         .route("/v1/confirm", post(confirm::confirm))
         .route("/v1/status", get(status::status))
         .route("/livez", get(probes::live))
@@ -84,25 +87,36 @@ async fn write(
     command: &Command,
     timeout_ms: Option<u64>,
 ) -> Result<(LogId, Answer), ApiError> {
-    command.validate().map_err(|rule| ApiError::invalid(rule.to_string()))?;
+    command.validate().map_err(ApiError::broken)?;
     let bytes = command
         .encode_unique(None, node.request_id())
         .map_err(|e| ApiError::invalid(e.to_string()))?;
+    refuse_if_held(node)?;
     match node.propose(bytes, deadline(node, timeout_ms)).await {
         Outcome::Committed { at, result } => match Answer::decode(&result) {
             Ok(answer) => Ok((at, answer)),
             Err(e) => Err(ApiError::internal(format!("undecodable answer of entry {at}: {e}"))),
         },
-        other => Err(ApiError::from_outcome(other, true)),
+        other => Err(ApiError::from_outcome(other, true, &node.published())),
+    }
+}
+
+/// A held member takes no call (R5), and waiting for its deadline would not change that.
+fn refuse_if_held(node: &Node) -> Result<(), ApiError> {
+    let published = node.published();
+    match published.replica.as_ref().and_then(|replica| replica.held.as_ref()) {
+        Some(why) => Err(ApiError::not_ready(format!("this member is held: {why}; ask another"))),
+        None => Ok(()),
     }
 }
 
 /// The view to read from, fresh enough for `level`.
 async fn view(node: &Node, level: Level, timeout_ms: Option<u64>) -> Result<View, ApiError> {
     if level == Level::Linearizable {
+        refuse_if_held(node)?;
         match node.barrier(deadline(node, timeout_ms)).await {
             Outcome::Ready { .. } => {}
-            other => return Err(ApiError::from_outcome(other, false)),
+            other => return Err(ApiError::from_outcome(other, false, &node.published())),
         }
     }
     let published = node.published();
@@ -141,7 +155,7 @@ fn number_header(name: &'static str, value: u64) -> (HeaderName, HeaderValue) {
 /// An answer that the state machine may give to some commands, but not to this one.
 fn unexpected(answer: &Answer) -> ApiError {
     match answer {
-        Answer::Invalid(rule) => ApiError::invalid(rule.to_string()),
+        Answer::Invalid(rule) => ApiError::broken(*rule),
         other => ApiError::internal(format!("unexpected answer {other:?}")),
     }
 }

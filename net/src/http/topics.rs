@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use holdfast_fsm::records::{Assignment, Topic};
-use holdfast_fsm::{Answer, Command, CreateTopic, DeleteTopic, ReadError, View};
+use holdfast_fsm::{Answer, Command, CreateTopic, DeleteTopic, ReadError, View, rules};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -175,6 +175,7 @@ pub(super) async fn describe(
     query: Result<Query<ReadQuery>, QueryRejection>,
 ) -> Result<impl IntoResponse, ApiError> {
     let (Path(name), Query(query)) = (path?, query?);
+    rules::topic_name(&name).map_err(ApiError::broken)?;
     let view = view(&node, query.level, query.timeout_ms).await?;
     let found = view.topic(&name)?;
     let topic = found.value.ok_or_else(|| not_found(&name).with("applied", found.applied.0))?;
