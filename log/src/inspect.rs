@@ -4,6 +4,7 @@
 use crate::chain::Link;
 use crate::disk::{Disk, DiskFile, Mode};
 use crate::fault::poison;
+use crate::identity::Identity;
 use crate::rebuild;
 use crate::record::Content;
 use crate::scan::{Inventory, Proof, inventory, prove};
@@ -116,7 +117,8 @@ pub struct Report {
     pub format: u32,
     /// Member that the log belongs to.
     pub member: MemberId,
-    /// Its cluster as the newest segment knows it.
+    /// Its cluster as the newest segment knows it; if that is from before the cluster was formed, as
+    /// the identity file says. Zero if neither tells.
     pub cluster: ClusterId,
     /// Segments by unique id.
     pub segments: Vec<SegmentInfo>,
@@ -350,6 +352,18 @@ fn record_info(segment: u64, path: &str, found: &Found) -> RecordInfo {
     }
 }
 
+/// The cluster of a directory whose newest segment says `told`.
+fn cluster_of<D: Disk>(disk: &D, told: ClusterId) -> ClusterId {
+    if told != ClusterId::default() {
+        return told;
+    }
+    match Identity::read(disk) {
+        Ok(Some(identity)) => identity.cluster,
+        // A file that cannot be used is a start's to refuse: what is verified here is the log.
+        Ok(None) | Err(_) => told,
+    }
+}
+
 /// Verifies a log and its snapshot files as a start would, without changing anything.
 ///
 /// # Errors
@@ -362,7 +376,7 @@ pub fn verify<D: Disk>(disk: &D) -> Result<Report, LogFault> {
     let mut report = Report {
         format: FORMAT,
         member: owner.member,
-        cluster: owner.cluster,
+        cluster: cluster_of(disk, owner.cluster),
         segments: Vec::new(),
         durable: (0, 0),
         last: LogId::default(),

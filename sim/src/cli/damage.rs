@@ -1,6 +1,6 @@
 //! `damage`: a directory is damaged on purpose.
 
-use super::{ENVIRONMENT, FAILED, print};
+use super::{ENVIRONMENT, FAILED, parse_count, print};
 use clap::Args;
 use holdfast_log::{Disk, RealDisk};
 use holdfast_sim::damage::{Change, DamageError, Step, Wish, plan};
@@ -23,7 +23,7 @@ pub(crate) struct Damage {
     #[arg(long, value_name = "INDEX")]
     entry: Vec<u64>,
     /// Flip a bit in so many records of the log, as the seed says.
-    #[arg(long, value_name = "BITS")]
+    #[arg(long, value_name = "BITS", value_parser = parse_count)]
     random: Option<usize>,
     /// Flip a bit of a file: `FILE:OFFSET`, or `FILE:OFFSET:BIT` with a bit from 0 to 7.
     #[arg(long, value_name = "FILE:OFFSET[:BIT]", value_parser = parse_flip)]

@@ -1,6 +1,6 @@
 //! `flip-every-byte`: one flipped bit at every byte of one member's log.
 
-use super::{FAILED, print};
+use super::{FAILED, parse_count, print};
 use clap::Args;
 use holdfast_sim::check::Violation;
 use holdfast_sim::flips::{Bench, Ending};
@@ -28,7 +28,7 @@ pub(crate) struct FlipEveryByte {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Threads.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = parse_count)]
     jobs: usize,
     /// Print one JSON object to standard output.
     #[arg(long)]

@@ -25,7 +25,11 @@ pub(crate) const ENVIRONMENT: u8 = 3;
 
 /// Reads `A..B` (half open) or one seed.
 pub(crate) fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
-    let number = |part: &str| part.parse::<u64>().map_err(|e| format!("{part:?}: {e}"));
+    let number = |part: &str| {
+        part.parse::<u64>().map_err(|e| {
+            format!("{part:?}: {e}; write A..B with A below B, such as 0..100, or one seed")
+        })
+    };
     match text.split_once("..") {
         Some((low, high)) => {
             let seeds = number(low)?..number(high)?;
@@ -35,6 +39,15 @@ pub(crate) fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
             }
         }
         None => number(text).map(|seed| seed..seed.saturating_add(1)),
+    }
+}
+
+/// Reads how many of something there are to be; none of it makes no sense.
+pub(crate) fn parse_count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("0 is none; give 1 or more".to_owned()),
+        Ok(count) => Ok(count),
+        Err(e) => Err(format!("{e}; give 1 or more")),
     }
 }
 
@@ -75,4 +88,24 @@ pub(crate) fn write_file(path: &str, text: &str) -> Result<(), ExitCode> {
         eprintln!("{path}: {e}");
         ExitCode::from(ENVIRONMENT)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_and_counts_that_make_no_sense_are_answered_with_what_does() {
+        assert_eq!(parse_seeds("3..5"), Ok(3..5));
+        assert_eq!(parse_seeds("7"), Ok(7..8));
+        for bad in ["abc", "1..x", "5..5", "-1", ""] {
+            let why = parse_seeds(bad).expect_err(bad);
+            assert!(why.contains("write A..B with A below B"), "{bad}: {why}");
+        }
+        assert_eq!(parse_count("2"), Ok(2));
+        for bad in ["0", "x", "-1"] {
+            let why = parse_count(bad).expect_err(bad);
+            assert!(why.contains("1 or more"), "{bad}: {why}");
+        }
+    }
 }

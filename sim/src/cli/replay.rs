@@ -4,7 +4,9 @@ use super::source::{Origin, source};
 use super::trace::write_trace;
 use super::{FAILED, seconds};
 use clap::Args;
-use holdfast_sim::campaign::{Watch, run_source};
+use holdfast_sim::campaign::{Source, Watch, run_source};
+use holdfast_sim::tape::{Decision, Tape};
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 /// Run one seed or tape again.
@@ -28,7 +30,14 @@ impl Replay {
             Ok(source) => source,
             Err(code) => return code,
         };
-        let run = run_source(&source, Watch { trace: trace.is_some(), ..Watch::default() });
+        let of_tape = matches!(source, Source::Tape(_));
+        let watch = Watch { trace: trace.is_some(), tape: of_tape, ..Watch::default() };
+        let run = run_source(&source, watch);
+        if let Source::Tape(tape) = &source
+            && let Some(note) = unused(tape, &run.tape)
+        {
+            eprintln!("{named}: {note}");
+        }
         if let Some(path) = trace
             && let Err(code) = write_trace(&path, &named, &run, &source)
         {
@@ -54,5 +63,35 @@ impl Replay {
                 ExitCode::SUCCESS
             }
         }
+    }
+}
+
+/// What to say of the decisions of a tape that the run did not make: nobody asked for them, or they
+/// are calm. A tape may outlive what it once met, but a line that somebody mistyped looks the same.
+fn unused(tape: &Tape, made: &Tape) -> Option<String> {
+    let key = |d: &Decision| (d.place.clone(), d.name.clone(), d.repeat);
+    let made: BTreeSet<_> = made.decisions.iter().map(key).collect();
+    let idle: Vec<_> = tape.decisions.iter().filter(|d| !made.contains(&key(d))).collect();
+    let first = idle.first()?;
+    Some(format!(
+        "{} of the {} decisions on it changed nothing: nobody asked for them, or they are calm; the first is `{}: {first}`",
+        idle.len(),
+        tape.decisions.len(),
+        first.place,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decisions_that_nobody_made_are_told_of() {
+        let read = |lines: &str| Tape::parse(&format!("holdfast-tape 1\n{lines}")).expect("a tape");
+        let tape = read("setup: nodes=5 nonsense=7\ncrash n1 0: kill=1\n");
+        let said = unused(&tape, &read("setup: nodes=5\n")).expect("two are idle");
+        assert!(said.starts_with("2 of the 3 decisions"), "{said}");
+        assert!(said.contains("`setup: nonsense=7`"), "{said}");
+        assert_eq!(unused(&tape, &tape), None);
     }
 }

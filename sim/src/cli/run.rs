@@ -1,7 +1,7 @@
 //! `run`: campaigns.
 
 use super::shrink::{rendered, summary, within_time};
-use super::{FAILED, flag, parse_profile, parse_seeds, print, seconds};
+use super::{FAILED, flag, parse_count, parse_profile, parse_seeds, print, seconds};
 use clap::Args;
 use holdfast_consensus::marks::MARKS;
 use holdfast_sim::campaign::{self, Source, Totals};
@@ -25,7 +25,7 @@ pub(crate) struct Run {
     #[arg(long, default_value = "default", value_parser = parse_profile)]
     profile: Profile,
     /// Threads; the result does not depend on it.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = parse_count)]
     jobs: usize,
     /// Print one JSON object to standard output.
     #[arg(long)]

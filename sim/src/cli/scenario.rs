@@ -3,7 +3,7 @@
 use super::run::Progress;
 use super::source::parse_mode;
 use super::trace::write_recording;
-use super::{FAILED, parse_seeds, print, seconds};
+use super::{FAILED, parse_count, parse_seeds, print, seconds};
 use clap::{Args, Subcommand};
 use holdfast_sim::broker::Mode;
 use holdfast_sim::scenario::{self, Report, Scenario};
@@ -51,7 +51,7 @@ struct Run {
     #[arg(long, value_parser = parse_seeds)]
     seeds: Option<Range<u64>>,
     /// Threads for many seeds; the result does not depend on it.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = parse_count)]
     jobs: usize,
     /// Write the trace of one seed to this file: a page if it ends in .html, a picture if it ends
     /// in .svg, else one aligned line for each transition (`-` for standard output).

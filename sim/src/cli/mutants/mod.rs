@@ -4,7 +4,7 @@ mod hunt;
 mod report;
 mod scratch;
 
-use super::{ENVIRONMENT, FAILED, print};
+use super::{ENVIRONMENT, FAILED, parse_count, print};
 use clap::Args;
 use holdfast_sim::mutants::{Detect, Mutant, median};
 use hunt::{Sighting, hunt, sighting_of};
@@ -42,7 +42,7 @@ pub(crate) struct Mutants {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=9))]
     ranges: u64,
     /// Threads of a campaign.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = parse_count)]
     jobs: usize,
     /// The workspace; found from the current directory upwards without it.
     #[arg(long)]
