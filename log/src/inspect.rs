@@ -4,7 +4,7 @@
 use crate::chain::Link;
 use crate::disk::{Disk, DiskFile, Mode};
 use crate::fault::poison;
-use crate::identity::Identity;
+use crate::identity::{BadIdentity, Identity};
 use crate::rebuild;
 use crate::record::Content;
 use crate::scan::{Inventory, Proof, inventory, prove};
@@ -162,7 +162,7 @@ pub fn records<D: Disk>(disk: &D) -> Result<Records<D>, LogFault> {
     Ok(Records { files: files.collect(), current: None })
 }
 
-fn look<D: Disk>(disk: &D) -> Result<Inventory<D::File>, LogFault> {
+pub(crate) fn look<D: Disk>(disk: &D) -> Result<Inventory<D::File>, LogFault> {
     let mut tries = 1;
     loop {
         match inventory(disk, Mode::Read) {
@@ -195,6 +195,17 @@ pub fn proved<D: Disk>(disk: &D) -> Result<Recovered, LogFault> {
         boot: state.boot,
         holes,
         held,
+    })
+}
+
+/// Who a directory says that it belongs to; `None` if it does not say.
+///
+/// # Errors
+/// [`LogFault::Refused`] if the identity file cannot be used, or what the disk says.
+pub fn identity<D: Disk>(disk: &D) -> Result<Option<Identity>, LogFault> {
+    Identity::read(disk).map_err(|bad| match bad {
+        BadIdentity::Disk(e) => poison("read the identity file", e),
+        BadIdentity::Refused(why) => LogFault::Refused(why),
     })
 }
 
@@ -370,7 +381,15 @@ fn cluster_of<D: Disk>(disk: &D, told: ClusterId) -> ClusterId {
 /// [`LogFault::Refused`] if a newer build wrote it, or what the disk says. Damage is no error: it
 /// is what the report is about.
 pub fn verify<D: Disk>(disk: &D) -> Result<Report, LogFault> {
-    let found = look(disk)?;
+    Ok(judged(disk, &look(disk)?)?.0)
+}
+
+/// As [`verify`], of files that are open already. Beside the report stands what the log says when it
+/// is replayed, unless nothing of it is proved.
+pub(crate) fn judged<D: Disk>(
+    disk: &D,
+    found: &Inventory<D::File>,
+) -> Result<(Report, Option<State>), LogFault> {
     let newest = found.segments.values().rev().find_map(|l| l.header.as_ref().ok());
     let owner = newest.map_or_else(Default::default, |h| h.owner);
     let mut report = Report {
@@ -387,7 +406,8 @@ pub fn verify<D: Disk>(disk: &D) -> Result<Report, LogFault> {
         holes: Vec::new(),
         fault: None,
     };
-    match prove(&found, None) {
+    let mut replayed = None;
+    match prove(found, None) {
         Ok(proof) => {
             let (state, held) = rebuild::replayed(&proof);
             report.fault = held;
@@ -395,7 +415,8 @@ pub fn verify<D: Disk>(disk: &D) -> Result<Report, LogFault> {
             (report.term, report.voted_for) = (state.hard.term, state.hard.voted_for);
             report.last = state.last;
             report.holes = holes(&state);
-            describe(&mut report, &found, &proof)?;
+            describe(&mut report, found, &proof)?;
+            replayed = Some(state);
         }
         Err(LogFault::Poisoned { detail }) => return Err(LogFault::Poisoned { detail }),
         Err(fault) => {
@@ -407,7 +428,7 @@ pub fn verify<D: Disk>(disk: &D) -> Result<Report, LogFault> {
             report.fault = Some(text);
         }
     }
-    Ok(report)
+    Ok((report, replayed))
 }
 
 fn holes(state: &State) -> Vec<HoleInfo> {

@@ -2,6 +2,7 @@
 // `unsafe_code` is denied by the workspace; only the map module expects it, with a reason.
 
 mod chain;
+pub mod diff;
 pub mod disk;
 pub mod explore;
 mod fault;
@@ -19,6 +20,7 @@ mod loom_tests;
 mod map;
 pub mod mem_disk;
 mod newest;
+pub mod overlay;
 mod position;
 mod reader;
 mod rebuild;
@@ -43,6 +45,7 @@ pub use home::{Home, HomeError, HomeOptions};
 pub use identity::{Identity, IdentityState};
 pub use log::{Log, LogOptions};
 pub use mem_disk::{MemDisk, MemFile};
+pub use overlay::Overlay;
 pub use reader::Reader;
 pub use segment::Owner;
 pub use snapshot_files::{SnapshotFiles, SnapshotReader, SnapshotWriter};

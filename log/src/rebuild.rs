@@ -489,7 +489,7 @@ impl Fresh {
 }
 
 /// Reads an entry from where it lies.
-fn entry_at<F: DiskFile>(
+pub(crate) fn entry_at<F: DiskFile>(
     found: &Inventory<F>,
     index: Index,
     at: &EntryAt,

@@ -72,6 +72,24 @@ impl RealDisk {
         &self.root
     }
 
+    /// True if some process holds this lock file (see [`Disk::lock`]). Nothing is written, and no
+    /// file is made; the lock is shared for a moment, in which nobody could take it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn is_locked(&self, path: &str) -> io::Result<bool> {
+        let path = self.path(path)?;
+        let file = match File::open(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            file => file.map_err(|e| named("open", &path, &e))?,
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(e)) => Err(named("look at the lock", &path, &e)),
+        }
+    }
+
     fn path(&self, relative: &str) -> io::Result<PathBuf> {
         let path = Path::new(relative);
         if path.components().all(|c| matches!(c, Component::Normal(_))) {

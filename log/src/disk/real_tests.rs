@@ -115,3 +115,15 @@ fn modes_directories_and_paths_behave_as_the_seam_says() {
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{bad}");
     }
 }
+
+#[test]
+fn a_lock_is_seen_without_being_taken() {
+    let (dir, disk) = scratch();
+    assert!(!disk.is_locked("lock").unwrap());
+    assert!(!dir.path().join("lock").exists(), "looking makes no file");
+    let held = disk.lock("lock").unwrap();
+    assert!(disk.is_locked("lock").unwrap());
+    drop(held);
+    assert!(!disk.is_locked("lock").unwrap());
+    disk.lock("lock").unwrap();
+}
