@@ -16,6 +16,7 @@
 //! | [`plane`] | the data plane's directory: copies, cursors and discards, all through permits |
 //! | [`snapshot`] | the stream that carries a whole state |
 //! | [`mod@start`] | what to do with what a directory holds |
+//! | [`mod@explain`] | what a start would do, without doing it |
 #![forbid(unsafe_code)]
 
 pub mod answer;
@@ -23,6 +24,7 @@ mod apply;
 mod backend;
 pub mod command;
 pub mod digest;
+pub mod explain;
 pub mod guard;
 pub mod header;
 mod image;
