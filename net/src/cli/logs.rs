@@ -27,12 +27,22 @@ pub(super) enum LogCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Compare two logs entry by entry, and change nothing
+    Diff {
+        /// A node's data directory
+        a: PathBuf,
+        /// Another one
+        b: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 impl LogCommand {
     pub(super) fn json(&self) -> bool {
         match self {
-            Self::Dump { json, .. } | Self::Verify { json, .. } => *json,
+            Self::Dump { json, .. } | Self::Verify { json, .. } | Self::Diff { json, .. } => *json,
         }
     }
 }
@@ -41,10 +51,11 @@ pub(super) fn run(command: LogCommand) -> Result<(), Failure> {
     match command {
         LogCommand::Dump { dir, json } => dump(&dir, json),
         LogCommand::Verify { dir, json } => verify(&dir, json),
+        LogCommand::Diff { a, b, json } => super::diff::run(&a, &b, json),
     }
 }
 
-fn open(dir: &Path) -> Result<RealDisk, Failure> {
+pub(super) fn open(dir: &Path) -> Result<RealDisk, Failure> {
     if !dir.join("log").is_dir() {
         return Err(Failure::environment(format!(
             "{} holds no log; give a node's data directory, the one with `log` in it",
@@ -54,18 +65,23 @@ fn open(dir: &Path) -> Result<RealDisk, Failure> {
     RealDisk::open(dir).map_err(|e| Failure::environment(e.to_string()))
 }
 
-fn failed(dir: &Path, e: &dyn std::fmt::Display) -> Failure {
+pub(super) fn failed(dir: &Path, e: &dyn std::fmt::Display) -> Failure {
     Failure::environment(format!("{}: {e}", dir.display()))
 }
 
 fn dump(dir: &Path, json: bool) -> Result<(), Failure> {
     let disk = open(dir)?;
+    let mut records = 0u64;
     for record in inspect::records(&disk).map_err(|e| failed(dir, &e))? {
         let record = record.map_err(|e| failed(dir, &e))?;
         print_line(&if json { record_json(&record).to_string() } else { record_text(&record) });
+        records += 1;
     }
     // A torn end is in order; whether anything is damaged shows only when all of it is judged.
     let report = inspect::verify(&disk).map_err(|e| failed(dir, &e))?;
+    if json {
+        print_line(&summary_json(records, &report).to_string());
+    }
     report.fault.clone().or_else(|| damage_text(&report)).map_or(Ok(()), |e| Err(Failure::check(e)))
 }
 
@@ -91,6 +107,23 @@ fn damage_text(report: &Report) -> Option<String> {
         first.detail,
         if more > 0 { format!(", and {more} more places") } else { String::new() },
     ))
+}
+
+/// The last line of a dump: readers that look for a `kind` of record pass over it, and one that finds
+/// none knows that the dump was cut short.
+fn summary_json(records: u64, report: &Report) -> Value {
+    let known = |n: u64| report.fault.is_none().then_some(n);
+    json!({
+        "kind": "summary",
+        "records": records,
+        "member": report.member.to_string(),
+        "last_term": known(report.last.term.0),
+        "last_index": known(report.last.index.0),
+        "damaged": report.damage.len(),
+        "missing": report.holes.len(),
+        "ok": report.fault.is_none() && report.damage.is_empty() && report.holes.is_empty(),
+        "fault": report.fault,
+    })
 }
 
 fn record_json(record: &RecordInfo) -> Value {
@@ -126,7 +159,7 @@ fn verify(dir: &Path, json: bool) -> Result<(), Failure> {
     Err(Failure::check(fault.or(broken).unwrap_or_default()))
 }
 
-fn report_json(report: &Report) -> Value {
+pub(super) fn report_json(report: &Report) -> Value {
     // A log that cannot be opened proves none of these: null, which no zero can be taken for.
     let known = |value: Value| if report.fault.is_none() { value } else { Value::Null };
     let segments: Vec<_> = report
@@ -230,6 +263,15 @@ fn report_text(report: &Report) -> String {
         },
         table(&rows)
     );
+    for part in damage_table(report) {
+        text = format!("{text}\n\n{part}");
+    }
+    text
+}
+
+/// The damaged places with their rows, and the entries that are missing, where there are any.
+pub(super) fn damage_table(report: &Report) -> Vec<String> {
+    let mut parts = Vec::new();
     if !report.damage.is_empty() {
         let mut rows =
             vec![["DAMAGED", "OFFSET", "END", "ROW", "ENTRY", "CRC"].map(str::to_owned).to_vec()];
@@ -238,11 +280,11 @@ fn report_text(report: &Report) -> String {
             let (from, to) = (d.offset.to_string(), d.end.to_string());
             vec![d.file.clone(), from, to, d.row.to_owned(), entry, d.crc.clone()]
         }));
-        text = format!("{text}\n\n{}", table(&rows));
+        parts.push(table(&rows));
     }
     if !report.holes.is_empty() {
         let holes: Vec<String> = report.holes.iter().map(|h| h.index.to_string()).collect();
-        text = format!("{text}\n\nentries to be given back by peers: {}", holes.join(" "));
+        parts.push(format!("entries to be given back by peers: {}", holes.join(" ")));
     }
-    text
+    parts
 }

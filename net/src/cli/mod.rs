@@ -6,6 +6,8 @@ mod check;
 mod data;
 mod dev;
 mod dev_dir;
+mod diff;
+mod explain;
 mod logs;
 mod serve;
 mod show;
@@ -40,6 +42,8 @@ enum Command {
     /// Look into the log of a data directory, read-only
     #[command(subcommand)]
     Log(logs::LogCommand),
+    /// Say what a start on a data directory would do, and change nothing
+    ExplainRestart(explain::ExplainArgs),
     /// Put load on a cluster, or check what a load had acknowledged
     Bench(bench::BenchArgs),
 }
@@ -53,6 +57,7 @@ impl Command {
             Self::Topic(command) => command.client().json,
             Self::Kv(command) => command.client().json,
             Self::Log(command) => command.json(),
+            Self::ExplainRestart(args) => args.json,
             Self::Bench(args) => args.json,
         }
     }
@@ -180,6 +185,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Topic(command) => runtime(1)?.block_on(data::topic(command)),
         Command::Kv(command) => runtime(1)?.block_on(data::kv(command)),
         Command::Log(command) => logs::run(command),
+        Command::ExplainRestart(args) => explain::run(&args),
         Command::Bench(args) => runtime(2)?.block_on(bench::run(args)),
     }
 }

@@ -8,6 +8,7 @@ mod start;
 mod state;
 mod walk;
 
+pub(crate) use start::plan_text;
 pub use start::{NodeError, Running, start};
 pub use state::{Phase, Published};
 

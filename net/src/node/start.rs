@@ -280,21 +280,28 @@ fn open_plane(
 
 /// Says how the store starts.
 fn report_plan(plan: &Plan) {
+    let text = plan_text(plan);
     match plan {
-        Plan::Fresh => tracing::info!("the store starts empty"),
-        Plan::Replay { from } => tracing::info!("the log feeds the store from {from} on"),
+        Plan::Fresh | Plan::Replay { .. } | Plan::Install { .. } => tracing::info!("{text}"),
+        Plan::Look { .. } | Plan::SetAside { .. } | Plan::Refuse(_) => tracing::error!("{text}"),
+    }
+}
+
+/// What a start does with the store, in words.
+pub(crate) fn plan_text(plan: &Plan) -> String {
+    match plan {
+        Plan::Fresh => "the store starts empty".to_owned(),
+        Plan::Replay { from } => format!("the log feeds the store from {from} on"),
         Plan::Install { snapshot } => {
-            tracing::info!("the store is restored from the snapshot through {snapshot}");
+            format!("the store is restored from the snapshot through {snapshot}")
         }
-        Plan::Look { held } => tracing::error!(
+        Plan::Look { held } => format!(
             "this member is held: {held}. It neither votes nor acknowledges, changes no byte of its \
              log and store, and gives others the entries that it can read. `holdfast log verify` \
              names the place; restore the disk if you can, and keep a majority of the others"
         ),
-        Plan::SetAside { why } => {
-            tracing::error!("the store was set aside and is rebuilt: {why}");
-        }
-        Plan::Refuse(why) => tracing::error!("{why}"),
+        Plan::SetAside { why } => format!("the store is set aside and rebuilt: {why}"),
+        Plan::Refuse(why) => why.to_string(),
     }
 }
 

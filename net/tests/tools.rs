@@ -1,0 +1,236 @@
+//! The tools that look into a data directory, over directories of real nodes.
+
+mod common;
+
+use common::{Dev, Process, eventually, holdfast, http, kill, listens, stderr, stdout};
+use holdfast_consensus::io::Persist;
+use holdfast_consensus::traits::LogStore;
+use holdfast_consensus::{Entries, Entry, LogId, MemberId, Seq};
+use holdfast_log::{Home, HomeOptions, LogOptions, RealDisk};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// Every file of a directory, by path.
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut dirs = vec![dir.to_path_buf()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir).expect("a directory") {
+            let path = entry.expect("it stays").path();
+            match path.is_dir() {
+                true => dirs.push(path),
+                false => {
+                    let bytes = std::fs::read(&path).expect("a file");
+                    found.insert(path.display().to_string(), bytes);
+                }
+            }
+        }
+    }
+    found
+}
+
+fn diff(a: &Path, b: &Path) -> (Option<i32>, Value) {
+    let (a, b) = (a.to_str().expect("UTF-8"), b.to_str().expect("UTF-8"));
+    let output = holdfast(&["log", "diff", a, b, "--json"]);
+    let text = stdout(&output);
+    (output.status.code(), serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}")))
+}
+
+/// Appends an entry to the log of a node that does not run.
+fn append(dir: &Path, name: &str, text: &'static [u8]) -> LogId {
+    let options = HomeOptions {
+        name: name.to_owned(),
+        fresh_member: MemberId(1),
+        log: LogOptions { segment_bytes: 65_536 },
+    };
+    let disk = RealDisk::open(dir).expect("a directory");
+    let mut home = Home::open(disk, &options).expect("it does not run");
+    let recovered = home.log().recovered();
+    let id = LogId { term: recovered.hard.term, index: recovered.last.index.next() };
+    let body = holdfast_consensus::Body::Command(text.into());
+    let append = Entries::new(vec![Entry { id, time: recovered.time, body }]).expect("one entry");
+    let persist = Persist { seq: Seq(1), truncate_from: None, append, hard: None };
+    home.log().persist(&[persist]).expect("it takes it");
+    id
+}
+
+#[test]
+fn two_members_are_compared_while_they_run_and_when_they_have_parted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dev = Dev::start(dir.path(), 3, &["--segment-bytes", "65536"]);
+    for i in 0..20 {
+        assert_eq!(http(dev.http, "PUT", &format!("/v1/kv/k{i}"), b"v").0, 200);
+    }
+    let (one, two) = (dir.path().join("n1"), dir.path().join("n2"));
+    let (code, found) = diff(&one, &two);
+    assert_eq!((code, found["verdict"].as_str()), (Some(0), Some("same")), "{found}");
+    assert!(found["same"].as_u64() >= Some(10), "{found}");
+    assert_eq!(found["one_cluster"], true);
+    assert_ne!(found["a"]["member"], found["b"]["member"]);
+    dev.stop();
+
+    let whole = (files(&one), files(&two));
+    assert_eq!(diff(&one, &two).0, Some(0));
+    assert!(whole == (files(&one), files(&two)), "not a byte has changed");
+    let dump = stdout(&holdfast(&["log", "dump", one.to_str().expect("UTF-8"), "--json"]));
+    let last = dump.lines().last().expect("a summary");
+    let summary: Value = serde_json::from_str(last).expect("JSON");
+    assert!(summary["kind"] == "summary" && summary["ok"] == true, "{summary}");
+    assert_eq!(summary["records"], dump.lines().count() - 1);
+    assert!(summary["last_index"].as_u64() >= found["a"]["last_index"].as_u64(), "{summary}");
+
+    let (left, right) = (append(&one, "n1", b"left"), append(&two, "n2", b"right"));
+    assert_eq!(left, right, "one term, one index");
+    let (code, found) = diff(&one, &two);
+    assert_eq!((code, found["verdict"].as_str()), (Some(1), Some("violation")), "{found}");
+    let first = &found["first_difference"];
+    assert_eq!(
+        (first["index"].as_u64(), first["by"].as_str()),
+        (Some(left.index.0), Some("payload"))
+    );
+    assert_eq!((first["a"]["bytes"].as_u64(), first["at_byte"].as_u64()), (Some(4), Some(0)));
+    let (a, b) = (one.to_str().expect("UTF-8"), two.to_str().expect("UTF-8"));
+    let text = holdfast(&["log", "diff", a, b]);
+    assert!(
+        stdout(&text).contains("SAFETY VIOLATION: two different entries of one term"),
+        "{}",
+        stdout(&text)
+    );
+    assert!(stderr(&text).contains("SAFETY VIOLATION"), "{}", stderr(&text));
+    let none = holdfast(&["log", "diff", a, "/no/such/directory"]);
+    assert_eq!(none.status.code(), Some(3));
+}
+
+fn explain(dir: &Path, more: &[&str]) -> (Option<i32>, Value) {
+    let mut args = vec!["explain-restart", dir.to_str().expect("UTF-8"), "--json"];
+    args.extend(more);
+    let output = holdfast(&args);
+    let text = stdout(&output);
+    let told = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    (output.status.code(), told)
+}
+
+/// Kills every node of `dev`; the lines that start them again, by number.
+fn killed(dev: &Dev) -> Vec<String> {
+    for member in dev.status()["members"].as_array().expect("members") {
+        kill(member["pid"].as_u64().expect("a process id"), Signal::KILL);
+    }
+    let line = |node: u16| {
+        let name = format!("n{node}");
+        dev.process.wait_for_line("the line that starts it again", |line| {
+            line.contains("holdfast serve --config ") && line.contains(&name)
+        })
+    };
+    (1..=dev.nodes).map(line).collect()
+}
+
+fn restart(line: &str) -> Process {
+    let mut words = line.split(' ');
+    let mut command = Command::new(words.next().expect("an executable"));
+    command.args(words);
+    Process::start(command)
+}
+
+fn flip(path: &Path, offset: usize) {
+    let mut bytes = std::fs::read(path).expect("a file");
+    bytes[offset] ^= 0x40;
+    std::fs::write(path, bytes).expect("written");
+}
+
+/// Damages every third entry that holds a key.
+fn damage_entries(data: &Path) {
+    let dump = stdout(&holdfast(&["log", "dump", data.to_str().expect("UTF-8"), "--json"]));
+    let records = dump.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let entries = records.filter(|r| r["kind"] == "entry" && r["len"].as_u64() > Some(100));
+    for entry in entries.step_by(3) {
+        let file = data.join(entry["file"].as_str().expect("a file"));
+        let offset = entry["offset"].as_u64().expect("an offset");
+        flip(&file, usize::try_from(offset).expect("small") + 70);
+    }
+}
+
+/// Damages both headers of the newest segment.
+fn damage_headers(data: &Path) {
+    let log = std::fs::read_dir(data.join("log")).expect("a log");
+    let paths = log.map(|entry| entry.expect("it stays").path());
+    let segment = |path: &std::path::PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('0'))
+    };
+    let newest = paths.filter(segment).max().expect("a segment");
+    flip(&newest, 48);
+    flip(&newest, 4096 + 48);
+}
+
+#[test]
+fn a_start_is_explained_beside_a_live_node_and_does_what_was_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dev = Dev::start(dir.path(), 3, &["--segment-bytes", "65536"]);
+    for i in 0..30 {
+        assert_eq!(http(dev.http, "PUT", &format!("/v1/kv/k{i}"), &[b'v'; 100]).0, 200);
+    }
+    // Two watermarks behind the last write prove it durable.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let data: Vec<_> = (1..=3).map(|n| dir.path().join(format!("n{n}"))).collect();
+    let (code, told) = explain(&data[1], &[]);
+    assert!(code == Some(0) && told["live"] == true && told["end"] == "runs", "{told}");
+    assert!(told["replica"]["acknowledges"].as_u64() >= Some(30), "{told}");
+    assert_eq!(told["replica"]["stands"], true, "{told}");
+    let lines = killed(&dev);
+
+    std::fs::write(data[0].join("store/meta.redb"), vec![7; 5000]).expect("written");
+    damage_entries(&data[1]);
+    damage_headers(&data[2]);
+    let before = files(dir.path());
+    let told: Vec<_> = data.iter().map(|dir| explain(dir, &[])).collect();
+    let text = holdfast(&["explain-restart", data[1].to_str().expect("UTF-8")]);
+    assert!(files(dir.path()) == before, "not a byte has changed");
+    assert!(stdout(&text).contains("on disk it would change"), "{}", stdout(&text));
+    assert!(told.iter().all(|(_, told)| told["live"] == false));
+    let codes: Vec<_> = told.iter().map(|(code, _)| *code).collect();
+    assert_eq!(codes, [Some(0), Some(0), Some(1)], "who is held would not come back");
+    let kinds: Vec<_> = told.iter().map(|(_, told)| told["plan"]["kind"].clone()).collect();
+    assert_eq!(kinds, ["set_aside", "replay", "look"]);
+    let renamed = told[0].1["changes"].as_array().expect("changes");
+    assert!(renamed.iter().any(|c| c["to"] == "store/stale-1.redb"), "{renamed:?}");
+
+    for (n, (line, (_, told))) in (0..3u16).zip(lines.iter().zip(&told)) {
+        let process = restart(line);
+        let text = told["plan"]["text"].as_str().expect("words");
+        process.wait_for_line("the plan that was told", |line| line.contains(text));
+        let status = eventually("it answers", || {
+            let port = dev.http + n;
+            let (_, body) =
+                listens(port).then(|| http(port, "GET", "/v1/status?scope=local", b""))?;
+            serde_json::from_str::<Value>(&body).ok().filter(|status| !status["last"].is_null())
+        });
+        assert_eq!(status["held"], told["replica"]["held"], "{status}");
+        assert_eq!(status["damaged"], told["replica"]["damaged"], "{status}");
+    }
+    assert!(data[0].join("store/stale-1.redb").is_file(), "as was told");
+}
+
+#[test]
+fn a_start_that_would_be_refused_is_told_with_its_reason() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dev = Dev::start(dir.path(), 1, &[]);
+    assert_eq!(http(dev.http, "PUT", "/v1/kv/k", b"v").0, 200);
+    dev.stop();
+    let data = dir.path().join("n1");
+    let config = dir.path().join("other.toml");
+    std::fs::write(&config, "name = 'n9'\n").expect("written");
+    let (code, told) = explain(&data, &["--config", config.to_str().expect("UTF-8")]);
+    assert!(code == Some(1) && told["end"] == "refused" && told["refused_by"] == "home", "{told}");
+    assert!(told["why"].as_str().is_some_and(|why| why.contains("configured as `n9`")), "{told}");
+    std::fs::rename(data.join("log"), dir.path().join("elsewhere")).expect("renamed");
+    let (code, told) = explain(&data, &[]);
+    assert!(code == Some(1) && told["why"].as_str().is_some_and(|why| why.contains("is gone")));
+    let nowhere = holdfast(&["explain-restart", "/no/such/directory"]);
+    assert_eq!(nowhere.status.code(), Some(3), "{}", stderr(&nowhere));
+    let empty = tempfile::tempdir().expect("a directory");
+    let (code, told) = explain(empty.path(), &[]);
+    assert!(code == Some(0) && told["end"] == "waits", "{told}");
+    assert!(files(empty.path()).is_empty(), "nothing was made");
+}
