@@ -76,8 +76,11 @@ pub fn basic(core: &Core) -> Vec<Violation> {
     check.that(core.durable().index <= last.index, "durable-in-log", || {
         format!("durable {}, last {last}", core.durable())
     });
-    // Of a held member not even the term may be known: it takes part in nothing (R5).
-    check.that(core.shared.held || last.term <= hard.term, "log-within-term", || {
+    if core.shared.held {
+        held(core, &mut check);
+        return check.0;
+    }
+    check.that(last.term <= hard.term, "log-within-term", || {
         format!("last {last}, term {}", hard.term)
     });
     check.that(core.shared.disk.hard().term <= hard.term, "durable-term", || {
@@ -90,6 +93,15 @@ pub fn basic(core: &Core) -> Vec<Violation> {
     pending(core, &mut check);
     role(core, &mut check);
     check.0
+}
+
+/// R5: of a held member neither its term nor its last entry may be known, so nothing is asked of
+/// them; it takes part in nothing and changes nothing.
+fn held(core: &Core, check: &mut Check) {
+    let idle = core.role() == RoleKind::Follower && core.shared.disk.pending().is_empty();
+    check.that(idle, "held-takes-no-part", || {
+        format!("{:?}, writes {:?}", core.role(), core.shared.disk.pending())
+    });
 }
 
 fn terms(core: &Core, check: &mut Check) {

@@ -6,6 +6,7 @@
 //! that ends this way is in the state of its last checkpoint, exactly as after kill -9; since
 //! checkpoints use quick-repair, opening it again is cheap.
 
+use crate::contain::contained;
 use crate::reserve::GiveUp;
 use holdfast_consensus::fault::StoreFault;
 use holdfast_log::disk::DiskFile;
@@ -45,29 +46,45 @@ impl Gate {
         self.sync_failed.load(Ordering::Acquire)
     }
 
+    /// Runs one call of redb that does `what`. If it panics, nothing reaches the file any more.
+    pub(crate) fn run<T, E: Into<redb::Error>>(
+        &self,
+        what: &str,
+        act: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, StoreFault> {
+        match contained(act) {
+            Ok(result) => result.map_err(|e| self.fault(what, e)),
+            Err(text) => {
+                self.seal();
+                let damage =
+                    || StoreFault::Untrusted(format!("{what}: the file is damaged: {text}"));
+                Err(self.first_fault(what).unwrap_or_else(damage))
+            }
+        }
+    }
+
     /// The fault to report when the store failed with `error` while doing `what`. redb latches
     /// and wraps errors; the first one from the disk says what really happened.
-    pub(crate) fn fault(&self, what: &str, error: impl Into<redb::Error>) -> StoreFault {
+    fn fault(&self, what: &str, error: impl Into<redb::Error>) -> StoreFault {
         let error = error.into();
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match first {
-            Some((io::ErrorKind::StorageFull, detail)) => {
-                StoreFault::Full { detail: format!("{what}: {detail}") }
+        self.first_fault(what).unwrap_or_else(|| match error {
+            error if is_damaged(&error) => {
+                StoreFault::Untrusted(format!("{what}: the file is damaged: {error}"))
             }
-            Some((kind, detail)) if is_damage(kind) => {
+            other => StoreFault::Poisoned { detail: format!("{what}: {other}") },
+        })
+    }
+
+    /// The fault that the disk gave first, if it gave any.
+    fn first_fault(&self, what: &str) -> Option<StoreFault> {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        first.map(|(kind, detail)| match kind {
+            io::ErrorKind::StorageFull => StoreFault::Full { detail: format!("{what}: {detail}") },
+            kind if is_damage(kind) => {
                 StoreFault::Untrusted(format!("{what}: the file is damaged: {detail}"))
             }
-            Some((_, detail)) => StoreFault::Poisoned { detail: format!("{what}: {detail}") },
-            None => match error {
-                redb::Error::Corrupted(detail) => {
-                    StoreFault::Untrusted(format!("{what}: the file is damaged: {detail}"))
-                }
-                redb::Error::Io(e) if is_damage(e.kind()) => {
-                    StoreFault::Untrusted(format!("{what}: the file is damaged: {e}"))
-                }
-                other => StoreFault::Poisoned { detail: format!("{what}: {other}") },
-            },
-        }
+            _ => StoreFault::Poisoned { detail: format!("{what}: {detail}") },
+        })
     }
 
     fn pass(&self) -> io::Result<()> {
@@ -90,6 +107,22 @@ impl Gate {
 /// page that lies behind the end.
 fn is_damage(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+}
+
+/// Errors of redb that a healthy file of ours never gives: a version, a table or a type of a table
+/// that we never wrote.
+fn is_damaged(error: &redb::Error) -> bool {
+    use redb::Error as E;
+    match error {
+        E::Io(e) => is_damage(e.kind()),
+        E::Corrupted(_)
+        | E::UpgradeRequired(_)
+        | E::TableDoesNotExist(_)
+        | E::TableIsMultimap(_)
+        | E::TableTypeMismatch { .. }
+        | E::TypeDefinitionChanged { .. } => true,
+        _ => false,
+    }
 }
 
 /// Something that redb asked of a file that is still held.

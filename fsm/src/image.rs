@@ -1,8 +1,9 @@
 //! A pinned image of the state, streamed while entries go on being applied.
 
 use crate::header::HEADER_KEY;
+use crate::rows::Walk;
 use crate::snapshot::{RecordFrame, footer_frame, header_frame};
-use crate::store::{Reader, Store, Walk};
+use crate::store::{Reader, Store};
 use bytes::Bytes;
 use holdfast_consensus::fault::StoreFault;
 use holdfast_consensus::traits::SnapshotSource;

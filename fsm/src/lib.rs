@@ -23,7 +23,9 @@ pub mod answer;
 mod apply;
 mod backend;
 pub mod command;
+mod contain;
 pub mod digest;
+mod distrust;
 pub mod explain;
 pub mod guard;
 pub mod header;
@@ -43,6 +45,8 @@ pub mod view;
 
 pub use answer::{Answer, Current};
 pub use command::{Command, CreateTopic, DeleteTopic, PutMember, SessionRef};
+pub use contain::panic_is_contained;
+pub use distrust::{DISTRUST_FILE, distrust};
 pub use image::Image;
 pub use metastore::Metastore;
 pub use plane::{Plane, PlaneError};

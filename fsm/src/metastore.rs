@@ -2,6 +2,7 @@
 
 use crate::apply;
 use crate::command::{Envelope, EnvelopeFault, kind};
+use crate::distrust::{DISTRUST_FILE, distrust, distrusted};
 use crate::header::Header;
 use crate::image::Image;
 use crate::records::Counts;
@@ -36,6 +37,8 @@ pub struct Metastore<D: Disk> {
     condemned: bool,
     /// Space for the next growth of the file, if it is kept (R45).
     reserve: Option<Arc<Reserve<D>>>,
+    /// The file was found damaged: it is not used again, and carries a mark that says so.
+    damaged: Option<String>,
     /// The last refusal came before the store was touched: it is open, and stays open.
     refused: bool,
 }
@@ -74,7 +77,6 @@ impl<D: Disk> Metastore<D> {
         let mut machine = Self {
             reserve,
             refused: false,
-            disk,
             options,
             slot: Arc::new(Slot::default()),
             header: Header::default(),
@@ -82,6 +84,8 @@ impl<D: Disk> Metastore<D> {
             skipped: 0,
             restores: 0,
             condemned: !present,
+            damaged: distrusted(&disk)?,
+            disk,
         };
         machine.start()?;
         // Only now: a directory that is refused keeps everything.
@@ -97,7 +101,10 @@ impl<D: Disk> Metastore<D> {
     /// [`OpenError`] if a stranger's store is there, or if it cannot be read.
     pub fn look(disk: D, options: StoreOptions) -> Result<Self, OpenError> {
         let found = match store_exists(&disk)? {
-            true => Some(Store::look_at(&disk, STORE_FILE, &options)),
+            true => Some(match distrusted(&disk)? {
+                Some(why) => Err(OpenError::Untrusted(why)),
+                None => Store::look_at(&disk, STORE_FILE, &options),
+            }),
             false => None,
         };
         let (store, header) = match found {
@@ -117,6 +124,7 @@ impl<D: Disk> Metastore<D> {
             skipped: 0,
             restores: 0,
             condemned: false,
+            damaged: None,
             reserve: None,
             refused: false,
         })
@@ -128,9 +136,12 @@ impl<D: Disk> Metastore<D> {
     /// # Errors
     /// [`OpenError`] if it must not be used.
     pub fn inspect(disk: &D, options: &StoreOptions) -> Result<Option<Header>, OpenError> {
-        match store_exists(disk)? {
-            true => Store::inspect(disk, STORE_FILE, options).map(Some),
-            false => Ok(None),
+        if !store_exists(disk)? {
+            return Ok(None);
+        }
+        match distrusted(disk)? {
+            Some(why) => Err(OpenError::Untrusted(why)),
+            None => Store::inspect(disk, STORE_FILE, options).map(Some),
         }
     }
 
@@ -163,6 +174,9 @@ impl<D: Disk> Metastore<D> {
         if self.condemned {
             self.replace_with_empty()?;
         }
+        if let Some(why) = &self.damaged {
+            return Err(OpenError::Untrusted(why.clone()));
+        }
         let keeps = self.reserve.clone().map(|reserve| reserve as Arc<dyn GiveUp>);
         let (store, header) =
             Store::open(&self.disk, STORE_FILE, &self.options, keeps, &mut self.condemned)?;
@@ -189,7 +203,16 @@ impl<D: Disk> Metastore<D> {
             .map_err(|e| disk_fault(&format!("rename {NEW_FILE}"), &e))?;
         sync_dir(&self.disk)?;
         self.condemned = false;
-        Ok(())
+        self.forget_damage()
+    }
+
+    /// The mark goes with the file that it spoke of. If it stays behind after a crash, a good store
+    /// is rebuilt once more.
+    fn forget_damage(&mut self) -> Result<(), StoreFault> {
+        match self.damaged.take() {
+            Some(_) => remove(&self.disk, DISTRUST_FILE),
+            None => Ok(()),
+        }
     }
 
     fn status(&self) -> Applied {
@@ -215,6 +238,12 @@ impl<D: Disk> Metastore<D> {
         });
         if let Err(fault) = &result {
             self.slot.close(self.header.last.index, fault.clone());
+            if let StoreFault::Untrusted(why) = fault {
+                // If the disk takes no mark, this run still ends here, and the next start has to
+                // find the damage anew.
+                distrust(&self.disk, why).ok();
+                self.damaged.get_or_insert_with(|| why.clone());
+            }
         }
         result
     }
@@ -385,6 +414,7 @@ impl<D: Disk> StateMachine for Metastore<D> {
             .rename(&path, STORE_FILE)
             .map_err(|e| disk_fault(&format!("rename {path}"), &e))?;
         self.condemned = false;
+        self.forget_damage()?;
         self.slot.set_rebuilt(false);
         self.start()?;
         Ok(self.status())

@@ -1,11 +1,12 @@
 //! The one map of records inside a write transaction, with digest and counts kept as it changes.
 
 use crate::backend::Gate;
+use crate::contain::Contained;
 use crate::digest::record_hash;
 use crate::header::{HEADER_KEY, Header};
 use crate::records::{Counts, Record, TableId};
 use holdfast_consensus::fault::StoreFault;
-use redb::{ReadableTable, TableDefinition, WriteTransaction};
+use redb::{AccessGuard, ReadableTable, StorageError, TableDefinition, WriteTransaction};
 
 /// The one map: every record of every table, and the header.
 pub(crate) const ROWS: TableDefinition<'static, &'static [u8], &'static [u8]> =
@@ -13,7 +14,7 @@ pub(crate) const ROWS: TableDefinition<'static, &'static [u8], &'static [u8]> =
 
 /// The map, open for writing.
 pub(crate) struct Rows<'txn> {
-    table: redb::Table<'txn, &'static [u8], &'static [u8]>,
+    table: Contained<redb::Table<'txn, &'static [u8], &'static [u8]>>,
     gate: &'txn Gate,
     /// Sum of the hashes of all records. Invariant: equals a full recomputation.
     digest: u128,
@@ -27,15 +28,20 @@ impl<'txn> Rows<'txn> {
         gate: &'txn Gate,
         header: &Header,
     ) -> Result<Self, StoreFault> {
-        let table = txn.open_table(ROWS).map_err(|e| gate.fault("open the store's map", e))?;
-        Ok(Self { table, gate, digest: header.digest, counts: header.counts })
+        let table = gate.run("open the store's map", || txn.open_table(ROWS))?;
+        Ok(Self {
+            table: Contained::new(table),
+            gate,
+            digest: header.digest,
+            counts: header.counts,
+        })
     }
 
     /// Reads a record.
     pub(crate) fn get<R: Record>(&self, key: &[u8]) -> Result<Option<R>, StoreFault> {
         debug_assert_eq!(key.first(), Some(&(R::TABLE as u8)));
-        let found = self.table.get(key).map_err(|e| self.gate.fault("read a record", e))?;
-        found.map(|guard| decode(guard.value())).transpose()
+        let found = self.gate.run("read a record", || self.table.get(key))?;
+        found.map(|guard| seen(self.gate, &Contained::new(guard), decode)).transpose()
     }
 
     /// Writes a record.
@@ -52,12 +58,12 @@ impl<'txn> Rows<'txn> {
         value: &[u8],
     ) -> Result<(), StoreFault> {
         let gate = self.gate;
-        let old = self.table.insert(key, value).map_err(|e| gate.fault("write a record", e))?;
+        let old = gate.run("write a record", || {
+            let old = self.table.insert(key, value)?;
+            Ok::<_, StorageError>(old.map(|old| record_hash(table as u8, &key[1..], old.value())))
+        })?;
         match old {
-            Some(guard) => {
-                let hash = record_hash(table as u8, &key[1..], guard.value());
-                self.digest = self.digest.wrapping_sub(hash);
-            }
+            Some(hash) => self.digest = self.digest.wrapping_sub(hash),
             None => self.counts.0[table.position()] += 1,
         }
         self.digest = self.digest.wrapping_add(record_hash(table as u8, &key[1..], value));
@@ -68,9 +74,13 @@ impl<'txn> Rows<'txn> {
     pub(crate) fn remove<R: Record>(&mut self, key: &[u8]) -> Result<bool, StoreFault> {
         debug_assert_eq!(key.first(), Some(&(R::TABLE as u8)));
         let gate = self.gate;
-        let old = self.table.remove(key).map_err(|e| gate.fault("remove a record", e))?;
-        let Some(guard) = old else { return Ok(false) };
-        let hash = record_hash(R::TABLE as u8, &key[1..], guard.value());
+        let old = gate.run("remove a record", || {
+            let old = self.table.remove(key)?;
+            Ok::<_, StorageError>(
+                old.map(|old| record_hash(R::TABLE as u8, &key[1..], old.value())),
+            )
+        })?;
+        let Some(hash) = old else { return Ok(false) };
         self.digest = self.digest.wrapping_sub(hash);
         self.counts.0[R::TABLE.position()] -= 1;
         Ok(true)
@@ -83,29 +93,26 @@ impl<'txn> Rows<'txn> {
     ) -> Result<(), StoreFault> {
         let bounds = [R::TABLE as u8, R::TABLE as u8 + 1];
         let range = self
-            .table
-            .range::<&[u8]>(&bounds[..1]..&bounds[1..])
-            .map_err(|e| self.gate.fault("scan a table", e))?;
-        for row in range {
-            let (key, value) = row.map_err(|e| self.gate.fault("scan a table", e))?;
-            visit(key.value(), decode(value.value())?);
-        }
-        Ok(())
+            .gate
+            .run("scan a table", || self.table.range::<&[u8]>(&bounds[..1]..&bounds[1..]))?;
+        scan(self.gate, range, |key, value| {
+            visit(key, decode(value)?);
+            Ok(Walk::On)
+        })
     }
 
     /// Every record whose full key begins with `prefix`, in key order.
     pub(crate) fn under<R: Record>(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, R)>, StoreFault> {
         debug_assert_eq!(prefix.first(), Some(&(R::TABLE as u8)));
-        let range =
-            self.table.range::<&[u8]>(prefix..).map_err(|e| self.gate.fault("scan a table", e))?;
+        let range = self.gate.run("scan a table", || self.table.range::<&[u8]>(prefix..))?;
         let mut found = Vec::new();
-        for row in range {
-            let (key, value) = row.map_err(|e| self.gate.fault("scan a table", e))?;
-            if !key.value().starts_with(prefix) {
-                break;
+        scan(self.gate, range, |key, value| {
+            if !key.starts_with(prefix) {
+                return Ok(Walk::Stop);
             }
-            found.push((key.value().to_vec(), decode(value.value())?));
-        }
+            found.push((key.to_vec(), decode(value)?));
+            Ok(Walk::On)
+        })?;
         Ok(found)
     }
 
@@ -119,11 +126,47 @@ impl<'txn> Rows<'txn> {
         header.digest = self.digest;
         header.counts = self.counts;
         let bytes = header.encode();
-        self.table
-            .insert(HEADER_KEY.as_slice(), bytes.as_slice())
-            .map_err(|e| self.gate.fault("write the header", e))?;
-        Ok(())
+        self.gate.run("write the header", || {
+            self.table.insert(HEADER_KEY.as_slice(), bytes.as_slice()).map(drop)
+        })
     }
+}
+
+/// What a scan does next.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Walk {
+    On,
+    Stop,
+}
+
+/// Bytes inside a page of the map.
+pub(crate) type Slot<'a> = AccessGuard<'a, &'static [u8]>;
+
+/// Visits the rows of a range until `visit` says stop.
+pub(crate) fn scan(
+    gate: &Gate,
+    range: redb::Range<'_, &'static [u8], &'static [u8]>,
+    mut visit: impl FnMut(&[u8], &[u8]) -> Result<Walk, StoreFault>,
+) -> Result<(), StoreFault> {
+    let mut range = Contained::new(range);
+    while let Some(row) = gate.run("scan the map", || range.next().transpose())? {
+        let row = Contained::new(row);
+        let bytes = || Ok::<_, StorageError>((row.0.value(), row.1.value()));
+        let (key, value) = gate.run("scan the map", bytes)?;
+        if visit(key, value)? == Walk::Stop {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What `take` makes of the bytes of a slot: only reaching them is redb's part.
+pub(crate) fn seen<T>(
+    gate: &Gate,
+    slot: &Slot<'_>,
+    take: impl FnOnce(&[u8]) -> Result<T, StoreFault>,
+) -> Result<T, StoreFault> {
+    take(gate.run("read a record", || Ok::<_, StorageError>(slot.value()))?)
 }
 
 /// Decodes a stored record. One that does not decode was not written by us: the store is wrong.

@@ -1,18 +1,19 @@
 //! One open store file: create, open, read, commit.
 
 use crate::backend::{Backend, Gate, StoreFile};
+use crate::contain::Contained;
 use crate::digest::record_hash;
 use crate::header::{HEADER_KEY, Header, HeaderFault};
 use crate::records::{Counts, Record, TableId};
 use crate::reserve::GiveUp;
-use crate::rows::{ROWS, Rows, decode};
+use crate::rows::{ROWS, Rows, Walk, decode, scan, seen};
 use holdfast_consensus::fault::StoreFault;
 use holdfast_consensus::{ClusterId, LogId};
 use holdfast_log::disk::{Disk, DiskFile, Mode};
 use redb::backends::InMemoryBackend;
 use redb::{
-    Builder, Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase,
-    ReadableTableMetadata, TableError, WriteTransaction,
+    Builder, Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTableMetadata,
+    WriteTransaction,
 };
 use std::io;
 use std::sync::Arc;
@@ -29,6 +30,11 @@ pub(crate) const NEW_FILE: &str = "store/new.redb";
 /// Stores with at most this many rows are walked whole when they are opened; larger ones get the
 /// cheap check (checksum of the header, number of rows).
 const WALK_AT_OPEN_ROWS: u64 = 4096;
+
+/// Stores of at most this length have the checksum of every page compared before they are used,
+/// those of redb's own books included: damage there can abort the process, where no fault can be
+/// returned any more. A larger store that dies of it is marked, and set aside at the next start.
+const PAGES_AT_OPEN_BYTES: u64 = 16 << 20;
 
 /// How a store is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +134,7 @@ pub(crate) fn disk_fault(what: &str, error: &io::Error) -> StoreFault {
 /// One open store file. Sealed before it closes (see [`crate::backend`]).
 #[derive(Debug)]
 pub(crate) struct Store {
-    db: Database,
+    db: Contained<Database>,
     gate: Arc<Gate>,
 }
 
@@ -192,7 +198,14 @@ impl Store {
         path: &str,
         options: &StoreOptions,
     ) -> Result<(Self, Header), OpenError> {
-        let (store, _) = Self::look(disk, path, options, None, Mode::Read)?;
+        let (mut store, _) = Self::look(disk, path, options, None, Mode::Read)?;
+        if store.gate.len() <= PAGES_AT_OPEN_BYTES {
+            let sound = store.gate.run("check the pages", || store.db.check_integrity())?;
+            if !sound {
+                let why = "the checksums of its pages do not hold".to_owned();
+                return Err(OpenError::Untrusted(why));
+            }
+        }
         let header = store.checked(options)?;
         Ok((store, header))
     }
@@ -200,11 +213,12 @@ impl Store {
     /// An empty store without a file.
     pub(crate) fn in_memory(options: &StoreOptions) -> Result<(Self, Header), StoreFault> {
         let gate = Arc::new(Gate::default());
-        let db = Builder::new()
-            .set_cache_size(options.cache_bytes)
-            .create_with_backend(InMemoryBackend::new())
-            .map_err(|e| gate.fault("make a store in memory", e))?;
-        let store = Self { db, gate };
+        let db = gate.run("make a store in memory", || {
+            Builder::new()
+                .set_cache_size(options.cache_bytes)
+                .create_with_backend(InMemoryBackend::new())
+        })?;
+        let store = Self { db: Contained::new(db), gate };
         let mut header = Header {
             cluster: options.cluster,
             epoch: options.epoch,
@@ -243,18 +257,16 @@ impl Store {
     ) -> Result<(Self, Arc<StoreFile<F>>), StoreFault> {
         let gate = Arc::new(Gate::default());
         let file = Arc::new(StoreFile::new(file, Arc::clone(&gate), options.reserve, keeps, held));
-        let db = Builder::new()
-            .set_cache_size(options.cache_bytes)
-            .create_with_backend(Backend(Arc::clone(&file)))
-            .map_err(|e| gate.fault("open the store", e))?;
-        Ok((Self { db, gate }, file))
+        let db = gate.run("open the store", || {
+            Builder::new()
+                .set_cache_size(options.cache_bytes)
+                .create_with_backend(Backend(Arc::clone(&file)))
+        })?;
+        Ok((Self { db: Contained::new(db), gate }, file))
     }
 
     fn checked(&self, options: &StoreOptions) -> Result<Header, OpenError> {
-        let reader = Reader::new(
-            &self.db.begin_read().map_err(|e| self.gate.fault("open the store", e))?,
-            Arc::clone(&self.gate),
-        )?;
+        let reader = self.reader()?;
         reader.header.check(options)?;
         reader.check_cheaply()?;
         Ok(reader.header)
@@ -265,12 +277,11 @@ impl Store {
     }
 
     /// Begins a write transaction; `durable` ones are checkpoints.
-    pub(crate) fn begin(&self, in_memory: bool) -> Result<WriteTransaction, StoreFault> {
-        let mut txn =
-            self.db.begin_write().map_err(|e| self.gate.fault("begin a transaction", e))?;
+    pub(crate) fn begin(&self, in_memory: bool) -> Result<Contained<WriteTransaction>, StoreFault> {
+        let txn = self.gate.run("begin a transaction", || self.db.begin_write())?;
+        let mut txn = Contained::new(txn);
         if in_memory {
-            txn.set_durability(Durability::None)
-                .map_err(|e| self.gate.fault("begin a transaction", e))?;
+            self.gate.run("begin a transaction", || txn.set_durability(Durability::None))?;
         } else {
             // Saves the allocator state: opening after an unclean end is then cheap (R20, R21).
             txn.set_quick_repair(true);
@@ -278,14 +289,17 @@ impl Store {
         Ok(txn)
     }
 
-    pub(crate) fn commit(&self, txn: WriteTransaction) -> Result<(), StoreFault> {
-        txn.commit().map_err(|e| self.gate.fault("commit", e))
+    pub(crate) fn commit(&self, txn: Contained<WriteTransaction>) -> Result<(), StoreFault> {
+        self.gate.run("commit", || txn.into_inner().commit())
     }
 
     /// A consistent reader of the state as it is now.
     pub(crate) fn read(&self) -> Result<Reader, StoreFault> {
-        let txn = self.db.begin_read().map_err(|e| self.gate.fault("begin a read", e))?;
-        Ok(Reader::new(&txn, Arc::clone(&self.gate))?)
+        Ok(self.reader()?)
+    }
+
+    fn reader(&self) -> Result<Reader, OpenError> {
+        Reader::new(&self.db, Arc::clone(&self.gate))
     }
 }
 
@@ -318,28 +332,25 @@ impl From<HeaderFault> for OpenError {
 
 /// One read transaction: header and records from the same moment (R24).
 pub(crate) struct Reader {
-    table: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    table: Contained<ReadOnlyTable<&'static [u8], &'static [u8]>>,
     gate: Arc<Gate>,
     pub(crate) header: Header,
 }
 
 impl Reader {
-    fn new(txn: &ReadTransaction, gate: Arc<Gate>) -> Result<Self, OpenError> {
-        let table = txn.open_table(ROWS).map_err(|e| match e {
-            TableError::Storage(e) => OpenError::from(gate.fault("open the store's map", e)),
-            other => OpenError::Untrusted(other.to_string()),
-        })?;
-        let row = table.get(HEADER_KEY.as_slice()).map_err(|e| gate.fault("read the header", e))?;
+    fn new(db: &Database, gate: Arc<Gate>) -> Result<Self, OpenError> {
+        let txn = Contained::new(gate.run("begin a read", || db.begin_read())?);
+        let table = Contained::new(gate.run("open the store's map", || txn.open_table(ROWS))?);
+        let row = gate.run("read the header", || table.get(HEADER_KEY.as_slice()))?;
         let row = row.ok_or_else(|| OpenError::Untrusted("it has no header".to_owned()))?;
-        let header = Header::decode(row.value())?;
-        drop(row);
+        let header = seen(&gate, &Contained::new(row), |bytes| Ok(Header::decode(bytes)))??;
         Ok(Self { table, gate, header })
     }
 
     pub(crate) fn get<R: Record>(&self, key: &[u8]) -> Result<Option<R>, StoreFault> {
         debug_assert_eq!(key.first(), Some(&(R::TABLE as u8)));
-        let found = self.table.get(key).map_err(|e| self.gate.fault("read a record", e))?;
-        found.map(|guard| decode(guard.value())).transpose()
+        let found = self.gate.run("read a record", || self.table.get(key))?;
+        found.map(|guard| seen(&self.gate, &Contained::new(guard), decode)).transpose()
     }
 
     /// Visits records from `from` on (inclusive) in key order, header and all tables, until
@@ -347,17 +358,10 @@ impl Reader {
     pub(crate) fn walk(
         &self,
         from: &[u8],
-        mut visit: impl FnMut(&[u8], &[u8]) -> Result<Walk, StoreFault>,
+        visit: impl FnMut(&[u8], &[u8]) -> Result<Walk, StoreFault>,
     ) -> Result<(), StoreFault> {
-        let range =
-            self.table.range::<&[u8]>(from..).map_err(|e| self.gate.fault("scan the map", e))?;
-        for row in range {
-            let (key, value) = row.map_err(|e| self.gate.fault("scan the map", e))?;
-            if visit(key.value(), value.value())? == Walk::Stop {
-                break;
-            }
-        }
-        Ok(())
+        let range = self.gate.run("scan the map", || self.table.range::<&[u8]>(from..))?;
+        scan(&self.gate, range, visit)
     }
 
     /// Digest and counts, recomputed from every record.
@@ -394,7 +398,7 @@ impl Reader {
 
     /// The part of [`Reader::verify`] that is affordable at every open.
     pub(crate) fn check_cheaply(&self) -> Result<(), StoreFault> {
-        let rows = self.table.len().map_err(|e| self.gate.fault("count the rows", e))?;
+        let rows = self.gate.run("count the rows", || self.table.len())?;
         let expected = self.header.counts.total() + 1;
         if rows != expected {
             return Err(StoreFault::Untrusted(format!(
@@ -404,13 +408,6 @@ impl Reader {
         }
         if rows <= WALK_AT_OPEN_ROWS { self.verify() } else { Ok(()) }
     }
-}
-
-/// What a walk does next.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Walk {
-    On,
-    Stop,
 }
 
 /// The last entry of a header, for facts.

@@ -12,7 +12,8 @@ use crate::header::Header;
 use crate::records::{
     self, Counts, KvValue, Member, Record, Stamp, TableId, Tombstone, Topic, tombstone_key,
 };
-use crate::store::{Reader, Store, Walk};
+use crate::rows::Walk;
+use crate::store::{Reader, Store};
 use bytes::Bytes;
 use holdfast_consensus::fault::StoreFault;
 use holdfast_consensus::{ClusterId, Index, LogId, MemberId, Membership, Micros};

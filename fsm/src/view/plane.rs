@@ -4,7 +4,7 @@ use super::{At, LIST_MAX, ReadError, View, list};
 use crate::records::{
     self, Assignment, Link, Owner, Stamp, TableId, assignment_key, assignments_of, link_key,
 };
-use crate::store::Walk;
+use crate::rows::Walk;
 
 impl View {
     /// Who owns a partition of a topic.

@@ -9,7 +9,8 @@ use crate::records::{
     tombstone_key,
 };
 use crate::records::{Assignment, Link, ResourceKind, Topic};
-use crate::store::{Reader, Store, Walk};
+use crate::rows::Walk;
+use crate::store::{Reader, Store};
 use holdfast_consensus::fault::StoreFault;
 use std::sync::Arc;
 

@@ -5,6 +5,8 @@ use crate::config::{Config, LogFormat, Settings};
 use crate::http;
 use crate::node;
 use clap::Args;
+use holdfast_fsm::distrust;
+use holdfast_log::RealDisk;
 use std::io::{IsTerminal, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -37,7 +39,7 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
         .and_then(|file| file.unwrap_or_default().overlaid(args.settings).validate())
         .map_err(|e| Failure::usage(e.to_string()))?;
     start_logging(&config)?;
-    stop_on_panic();
+    stop_on_panic(config.data_dir.clone());
     runtime(IO_THREADS)?.block_on(serve(config, args.stop_with_stdin))
 }
 
@@ -55,10 +57,21 @@ fn start_logging(config: &Config) -> Result<(), Failure> {
 }
 
 /// A panic in the core loop or a lane ends the process: a node with half of its threads would
-/// keep its peers waiting. A panic in a request ends only that request.
-fn stop_on_panic() {
+/// keep its peers waiting. A panic in a request ends only that request. A panic of the store's
+/// library over a damaged page is caught where it is called, or ends the process if it meets more
+/// damage on its way there: so the store is marked here, before it goes on.
+fn stop_on_panic(data_dir: PathBuf) {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
+        if holdfast_fsm::panic_is_contained() {
+            let what = info.to_string().replace('\n', " ");
+            eprintln!("holdfast: the store is damaged; the next start rebuilds it ({what})");
+            let marked = RealDisk::open(&data_dir).and_then(|disk| distrust(&disk, &what));
+            if let Err(e) = marked {
+                eprintln!("holdfast: the damaged store could not be marked: {e}");
+            }
+            return;
+        }
         before(info);
         let thread = std::thread::current();
         let ours = ["holdfast-core", "holdfast-log", "holdfast-apply", "holdfast-side"];
