@@ -122,6 +122,22 @@ pub enum StoreFault {
     Log(#[from] LogFault),
 }
 
+impl StoreFault {
+    /// What an operator does about a store that this fault keeps closed.
+    #[must_use]
+    pub const fn remedy(&self) -> &'static str {
+        match self {
+            Self::Full { .. } => "free disk space, then restart",
+            Self::Poisoned { .. } => "look after the disk, then restart",
+            Self::Untrusted(_) => {
+                "restart: the store is set aside then, and rebuilt from snapshot and log"
+            }
+            Self::UnknownType { .. } => "install a newer build",
+            Self::Snapshot(_) | Self::Log(_) => "restart, and look after the disk if it repeats",
+        }
+    }
+}
+
 /// Why a replica stopped. A stopped replica neither votes, leads nor acknowledges.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StopReason {
@@ -135,7 +151,8 @@ pub enum StopReason {
     },
     /// The store refused writes for 30 s.
     #[error(
-        "the store still refused entry {at} after 30 s: {fault}; free disk space or replace the disk, then restart"
+        "the store still refused entry {at} after 30 s: {fault}; {}",
+        fault.remedy()
     )]
     StoreRefused {
         /// First entry that could not be applied.
