@@ -6,8 +6,8 @@ use crate::event::Event;
 use crate::fault::{LogFault, Refusal};
 use crate::message::{Message, SendLane};
 use crate::types::{
-    Body, Entry, FetchId, HardState, Index, LogId, MemberId, Micros, Seq, SnapshotMeta, Term,
-    Ticket, TransferId,
+    Body, Entry, FetchId, HardState, Index, LogId, MemberId, Micros, Recovered, Seq, SnapshotMeta,
+    Term, Ticket, TransferId,
 };
 use bytes::Bytes;
 
@@ -98,8 +98,8 @@ pub enum Input {
     /// dropped it, every persist and reset behind it and a repair that waits; the core issues anew, at once, what it
     /// still needs.
     NoSpace {
-        /// The end of the log as it is on disk, cut or not.
-        last: LogId,
+        /// The log as it is on disk, cut or not.
+        log: Box<Recovered>,
     },
     /// Whether the log would find space for another command: none is taken before it would (R45).
     Room {

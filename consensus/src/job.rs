@@ -130,7 +130,7 @@ impl<L: LogStore> LogJob<L> {
             Self::Persist(batches) => match log.persist(&batches) {
                 Err(LogFault::Full { detail }) => {
                     again = Some(Self::Persist(batches));
-                    LogResult::NoSpace { detail, last: log.recovered().last }
+                    LogResult::NoSpace { detail, log: Box::new(log.recovered()) }
                 }
                 through => LogResult::Persisted { through: through? },
             },
@@ -146,14 +146,14 @@ impl<L: LogStore> LogJob<L> {
             Self::Reset { to } => match log.reset(&to) {
                 Err(LogFault::Full { detail }) => {
                     again = Some(Self::Reset { to });
-                    LogResult::NoSpace { detail, last: log.recovered().last }
+                    LogResult::NoSpace { detail, log: Box::new(log.recovered()) }
                 }
                 last => LogResult::Reset { last: last? },
             },
             Self::Repair(entries) => match log.repair(&entries) {
                 Err(LogFault::Full { detail }) => {
                     again = Some(Self::Repair(entries));
-                    LogResult::NoSpace { detail, last: log.recovered().last }
+                    LogResult::NoSpace { detail, log: Box::new(log.recovered()) }
                 }
                 filled => LogResult::Repaired { filled: filled? },
             },
@@ -208,8 +208,8 @@ pub enum LogResult {
     NoSpace {
         /// What was to be written, and where.
         detail: String,
-        /// The end of the log.
-        last: LogId,
+        /// The log as it is on disk.
+        log: Box<Recovered>,
     },
     /// The log is open again.
     Reopened(Box<Recovered>),

@@ -128,6 +128,13 @@ impl Disk {
         self.lower(kept);
     }
 
+    /// What was to be cut stays on disk, up to here. The inverse of [`Disk::stage_truncate`], for a
+    /// truncation that was never carried out.
+    pub(crate) fn take_back(&mut self, last: LogId) {
+        assert!(self.pending.is_empty() && self.staged.end.is_none(), "nothing is under way");
+        self.durable = last;
+    }
+
     /// Wants entries appended.
     pub(crate) fn stage_append(&mut self, entries: &Entries) {
         if self.staged.append.is_empty() {
@@ -241,7 +248,8 @@ impl Disk {
 
     /// There was no space, and the log ends at `last`. Returns the write that brings the hard state,
     /// or the last one made if it is durable, and all writes: the hard state stands before the
-    /// entries that are still wanted, so that it waits for none of them.
+    /// entries that are still wanted, so that it waits for none of them. A truncation stays with
+    /// what replaces the entries it cuts: alone it would take back what was acknowledged (R3).
     pub(crate) fn starved(
         &mut self,
         last: LogId,
@@ -259,15 +267,16 @@ impl Disk {
         let mut writes = Vec::new();
         let truncate_from = beyond(last, self.durable);
         let mut first = self.done;
-        if truncate_from.is_some() || hard != self.hard {
-            first = self.issue(Some(self.durable), Some(hard), now);
+        if hard != self.hard {
+            first = self.issue(None, Some(hard), now);
             let (append, hard) = (Entries::empty(), Some(hard));
-            writes.push(Rewrite::Persist(Persist { seq: first, truncate_from, append, hard }));
+            let vote = Persist { seq: first, truncate_from: None, append, hard };
+            writes.push(Rewrite::Persist(vote));
         }
         let append = tail(self.durable.index.next());
-        if !append.is_empty() {
+        if !append.is_empty() || truncate_from.is_some() {
             let seq = self.issue(Some(end), None, now);
-            let rest = Persist { seq, truncate_from: None, append, hard: None };
+            let rest = Persist { seq, truncate_from, append, hard: None };
             writes.push(Rewrite::Persist(rest));
         }
         (first, writes)

@@ -10,7 +10,7 @@ use crate::fault::StopReason;
 use crate::io::Effect;
 use crate::message::{Conflict, Message};
 use crate::traits::Contact;
-use crate::types::{Body, Index, LogId, MemberId, Term};
+use crate::types::{Body, Index, LogId, MemberId, Recovered, Term};
 
 /// An append of the current term.
 #[derive(Clone, Debug)]
@@ -209,6 +209,20 @@ impl Shared {
         self.log.truncate(from);
         self.fx.push(Effect::Lost { from });
         self.observe(Event::Truncated { from, last, why });
+        let (at, _) = self.log.membership();
+        if at != old {
+            self.observe(Event::Membership { at });
+        }
+    }
+
+    /// Holds in memory again what a conflict had cut there and what is still on disk, behind all
+    /// that is left in memory. What the leader of that conflict matched beyond is not there any
+    /// more, so nobody is told so.
+    pub(crate) fn take_back(&mut self, disk: &Recovered) {
+        self.outbox.cap(self.log.last());
+        let (old, _) = self.log.membership();
+        self.log.take_back(disk);
+        self.disk.take_back(self.log.last());
         let (at, _) = self.log.membership();
         if at != old {
             self.observe(Event::Membership { at });

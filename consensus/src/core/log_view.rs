@@ -160,6 +160,16 @@ impl LogView {
         self.last_time = self.tail.last_entry().map_or(self.last_time, |e| e.time);
     }
 
+    /// Goes on behind its end as the log on disk does.
+    pub(crate) fn take_back(&mut self, disk: &Recovered) {
+        let end = self.last.index;
+        self.terms.extend(disk.terms.iter().filter(|first| first.index > end));
+        self.memberships.extend(disk.memberships.iter().filter(|(at, _)| *at > end).cloned());
+        self.holes.extend(disk.holes.iter().filter(|hole| hole.index > end).copied());
+        (self.last, self.last_time) = (disk.last, disk.time);
+        self.tail.clear();
+    }
+
     /// The log gave up entries before `first`.
     pub(crate) fn compact(&mut self, first: Index) {
         let Some(base) = self.id_at(first.prev()) else { return };

@@ -110,7 +110,7 @@ impl Core {
             Input::Persisted { through } => self.on_persisted(through),
             Input::PersistFailed { at, .. } => self.on_persist_failed(at),
             Input::Reopened { last, hard, holes } => self.on_reopened(last, hard, holes),
-            Input::NoSpace { last } => self.on_no_space(last),
+            Input::NoSpace { log } => self.on_no_space(&log),
             Input::Room { has } => self.shared.starved = !has,
             Input::Damaged { holes } => self.on_damaged(&holes),
             Input::Repaired { filled } => self.on_repaired(&filled),

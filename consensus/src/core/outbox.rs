@@ -47,6 +47,17 @@ impl Outbox {
         }
     }
 
+    /// What was matched beyond this entry is gone from memory: nothing above it is acknowledged.
+    pub(crate) fn cap(&mut self, kept: LogId) {
+        for (_, held) in &mut self.held {
+            if let Promise::Ack { matched, .. } = held
+                && matched.index > kept.index
+            {
+                *matched = kept;
+            }
+        }
+    }
+
     /// Drops promises that no longer hold: a raised term or another role voids them.
     pub(crate) fn retain_current(&mut self, hard: &HardState) {
         self.held.retain(|(_, promise)| promise.term() == hard.term);

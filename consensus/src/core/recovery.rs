@@ -8,7 +8,7 @@ use crate::damage::Hole;
 use crate::event::{Cut, Event, StepDown};
 use crate::fault::{NO_REPLACEMENT, StopReason};
 use crate::io::Effect;
-use crate::types::{HardState, LogId, Seq};
+use crate::types::{HardState, LogId, Recovered, Seq};
 
 impl Core {
     /// Every write up to `through` is durable: promises that waited for one of them may go.
@@ -49,8 +49,10 @@ impl Core {
     /// to be committed, would stand before every vote that is to be written behind them; so they
     /// are given up, as a process that is killed gives them up, and what remains is written behind
     /// the hard state. They may be committed by others for all that, so a leader steps down, and
-    /// its calls wait for what becomes of their places (B23).
-    pub(crate) fn on_no_space(&mut self, last: LogId) {
+    /// its calls wait for what becomes of their places (B23). If they were to take the place of
+    /// others which are still on disk, memory holds those again: a truncation counts with its
+    /// replacement or not at all, or the log would end before what was acknowledged (R3).
+    pub(crate) fn on_no_space(&mut self, disk: &Recovered) {
         if self.shared.disk.poisoned() {
             return self.shared.drop_with("no-space-while-poisoned");
         }
@@ -63,10 +65,14 @@ impl Core {
         if shared.log.last().index > kept && shared.log.id_at(kept).is_some() {
             shared.give_up_from(kept.next(), Cut::NoSpace);
         }
+        let cut = disk.last.index > kept && shared.disk.reset().is_none();
+        if cut && shared.log.last() == shared.disk.durable() {
+            shared.take_back(disk);
+        }
         let (log, now) = (&shared.log, shared.now);
         let end = log.last();
         let tail = |from| log.cached(from, end.index, usize::MAX);
-        let (hard, writes) = shared.disk.starved(last, end, shared.hard(), now, tail);
+        let (hard, writes) = shared.disk.starved(disk.last, end, shared.hard(), now, tail);
         shared.hand_out(writes);
         shared.rebind(hard);
         shared.release();

@@ -183,15 +183,17 @@ impl<L: LogStore> LogLane<L> {
         [watermark, self.spare_at, starved].into_iter().flatten().min()
     }
 
-    /// True if a vote or a truncation stands behind entries that find no space, or with them.
+    /// True if a vote stands behind entries that find no space, or with them, or a further
+    /// truncation behind them: that of their own place stays with them (R3).
     fn overtakes(&self, starved: &[Persist]) -> bool {
         let queued = self.queue.iter().filter_map(|queued| match queued {
             Queued::Persist(persist) => Some(persist),
             Queued::Reset { .. } => None,
         });
-        (starved.iter().chain(queued))
-            .skip_while(|persist| persist.append.is_empty())
-            .any(|persist| persist.hard.is_some() || persist.truncate_from.is_some())
+        let mut behind =
+            starved.iter().chain(queued).skip_while(|persist| persist.append.is_empty());
+        behind.next().is_some_and(|first| first.hard.is_some())
+            || behind.any(|persist| persist.hard.is_some() || persist.truncate_from.is_some())
     }
 
     /// The next write: as many persists as one sync may carry, or one reset.
@@ -304,11 +306,11 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
                     self.feed(Input::Room { has });
                 }
                 match (done.result, done.again) {
-                    (LogResult::NoSpace { detail, last }, Some(job)) => {
+                    (LogResult::NoSpace { detail, log }, Some(job)) => {
                         self.on_starved(
                             Starved { job, out, at: self.now + STARVED_AGAIN },
                             detail,
-                            last,
+                            log,
                         );
                     }
                     (result, _) => self.on_log_result(result, out),
@@ -385,7 +387,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
     /// There was no space, and the log is as it was: it is no fault of the log, and nothing that
     /// was promised is in question. What can be given up is, so that no vote stands behind it; the
     /// rest waits, and whatever gives space back goes on (R45).
-    fn on_starved(&mut self, starved: Starved<L>, detail: String, last: LogId) {
+    fn on_starved(&mut self, starved: Starved<L>, detail: String, log: Box<Recovered>) {
         if self.log.starving.is_none() {
             self.log.starving = Some(detail);
             self.mark("write-waits-for-space");
@@ -397,7 +399,7 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         if !self.core.starved() || self.log.overtakes(batches) {
             self.log.queue.clear();
             self.log.repair = None;
-            return self.feed(Input::NoSpace { last });
+            return self.feed(Input::NoSpace { log });
         }
         self.log.starved = Some(starved);
     }

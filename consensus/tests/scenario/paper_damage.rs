@@ -226,7 +226,8 @@ fn a_repair_that_found_no_space_is_asked_for_again() {
     let (to, ask, _) = next_request(&mut rig, &[]);
     let reply = Message::RepairReply { ask, entries: vec![entry(3, 5)] };
     assert_eq!(written(&rig.deliver(to, reply)), [LogId::new(3, 5)]);
-    let out = rig.step(Input::NoSpace { last: LogId::new(4, 7) });
+    let log = Box::new(recovered(in_term(4), &voters(3), &LOG));
+    let out = rig.step(Input::NoSpace { log });
     let (_, _, wants) = next_request(&mut rig, &out);
     assert_eq!(wants, [5]);
 }

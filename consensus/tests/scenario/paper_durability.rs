@@ -141,19 +141,25 @@ fn a_follower_holds_its_promises_until_the_reopened_log_has_them() {
     assert_eq!(sent(&rig.sync()), [(C, vote(7, false, 7, true))]);
 }
 
+/// No space: the log is as it is on disk, with these entries.
+fn no_space(on_disk: &[(u64, u64)]) -> Input {
+    Input::NoSpace { log: Box::new(recovered(in_term(4), &voters(3), on_disk)) }
+}
+
 /// R45: entries that find no space stand before no vote. They are given up like those of a process
-/// that is killed, the cut and the vote are written first, and commands are refused until there is
+/// that is killed: what they were to replace is there again, since a cut alone would take back
+/// what was acknowledged (R3). The vote is written first, and commands are refused until there is
 /// space.
 #[test]
 fn a_follower_without_space_votes_before_it_writes_entries() {
     let mut rig = Rig::follower(3, 4, &[(4, 1), (4, 2)]);
     rig.deliver(B, append(5, 1, (4, 1), 1, &[(5, 2), (5, 3)]));
     rig.writes.clear();
-    let out = rig.step(Input::NoSpace { last: LogId::new(4, 2) });
-    assert_eq!(rig.core.last(), LogId::new(4, 1), "nobody was told of more");
-    let write = persist(&out).expect("the cut is written");
-    assert_eq!((write.truncate_from, write.append), (Some(Index(2)), entries(&[])));
-    rig.sync();
+    let out = rig.step(no_space(&[(4, 1), (4, 2)]));
+    assert_eq!((rig.core.last(), rig.core.durable()), (LogId::new(4, 2), LogId::new(4, 2)));
+    let write = persist(&out).expect("the term is written");
+    assert_eq!((write.truncate_from, write.append), (None, entries(&[])));
+    assert_eq!(acks(&rig.sync()), [(4, 1)], "what was matched beyond is gone");
     let body = Body::Command(bytes::Bytes::from_static(b"command"));
     let bring = Message::Append {
         term: Term(5),
@@ -174,8 +180,31 @@ fn a_follower_without_space_votes_before_it_writes_entries() {
     assert_eq!(sent(&rig.sync()), [(C, vote(7, false, 7, true))]);
     rig.step(Input::Room { has: true });
     let out = rig.deliver(C, append(7, 3, (4, 1), 1, &[(5, 2), (5, 3)]));
-    assert_eq!(persist(&out).expect("taken").append, entries(&[(5, 2), (5, 3)]));
+    let write = persist(&out).expect("taken");
+    assert_eq!((write.truncate_from, write.append), (Some(Index(2)), entries(&[(5, 2), (5, 3)])));
     assert_eq!(acks(&rig.sync()), [(5, 3)]);
+}
+
+/// R3, R45: what takes the place of other entries and is committed stays, and its truncation with it.
+#[test]
+fn a_truncation_without_space_waits_with_what_replaces_the_entries() {
+    let mut rig = Rig::follower(3, 4, &[(4, 1), (4, 2), (4, 3)]);
+    rig.deliver(B, append(5, 1, (4, 1), 2, &[(5, 2), (5, 3)]));
+    rig.writes.clear();
+    let out = rig.step(no_space(&[(4, 1), (4, 2), (4, 3)]));
+    assert_eq!((rig.core.last(), rig.core.durable()), (LogId::new(5, 2), LogId::new(4, 1)));
+    let writes = persists(&out);
+    let [term, entry] = &writes[..] else { panic!("{writes:?}") };
+    assert_eq!((term.truncate_from, &term.append), (None, &entries(&[])));
+    assert_eq!((entry.truncate_from, &entry.append), (Some(Index(2)), &entries(&[(5, 2)])));
+}
+
+fn persists(out: &[Effect]) -> Vec<Persist> {
+    let persist = |effect: &Effect| match effect {
+        Effect::Persist(persist) => Some(persist.clone()),
+        _ => None,
+    };
+    out.iter().filter_map(persist).collect()
 }
 
 /// R45: what is known to be committed is kept in memory, and its write waits behind the vote.
@@ -185,16 +214,10 @@ fn committed_entries_without_space_wait_behind_the_vote() {
     rig.deliver(B, append(4, 1, (4, 1), 2, &[(4, 2), (4, 3)]));
     rig.deliver(C, ask(7, false, (4, 3), true));
     rig.writes.clear();
-    let out = rig.step(Input::NoSpace { last: LogId::new(4, 1) });
+    let out = rig.step(no_space(&[(4, 1)]));
     assert_eq!((rig.core.commit(), rig.core.last()), (Index(2), LogId::new(4, 2)));
-    let writes: Vec<&Persist> = out
-        .iter()
-        .filter_map(|effect| match effect {
-            Effect::Persist(persist) => Some(persist),
-            _ => None,
-        })
-        .collect();
-    let [vote_first, entry] = writes[..] else { panic!("{writes:?}") };
+    let writes = persists(&out);
+    let [vote_first, entry] = &writes[..] else { panic!("{writes:?}") };
     assert_eq!(vote_first.hard, Some(HardState { term: Term(7), voted_for: Some(C) }));
     assert!(vote_first.append.is_empty());
     assert_eq!((&entry.append, entry.hard), (&entries(&[(4, 2)]), None));
@@ -208,7 +231,7 @@ fn committed_entries_without_space_wait_behind_the_vote() {
 fn a_leader_without_space_for_its_entries_steps_down() {
     let mut rig = Rig::leader(3, 5, &[(4, 1)]);
     rig.propose(1..3);
-    let out = rig.step(Input::NoSpace { last: LogId::new(5, 2) });
+    let out = rig.step(no_space(&[(4, 1), (5, 2)]));
     let why = StepDown::NoSpace;
     assert!(events(&out).contains(&Event::SteppedDown { term: Term(5), why }));
     assert_eq!((rig.core.role(), rig.core.last()), (RoleKind::Follower, rig.core.durable()));

@@ -65,7 +65,9 @@ fn stop_on_panic(data_dir: PathBuf) {
     std::panic::set_hook(Box::new(move |info| {
         if holdfast_fsm::panic_is_contained() {
             let what = info.to_string().replace('\n', " ");
-            eprintln!("holdfast: the store is damaged; a start sets it aside and rebuilds it ({what})");
+            eprintln!(
+                "holdfast: the store is damaged; a start sets it aside and rebuilds it ({what})"
+            );
             let marked = RealDisk::open(&data_dir).and_then(|disk| distrust(&disk, &what));
             if let Err(e) = marked {
                 eprintln!("holdfast: the damaged store could not be marked: {e}");

@@ -30,7 +30,8 @@ const COPY: u64 = 4096;
 /// The files of a log with the length up to which each is proved durable by what is synced. What a
 /// killed process wrote and did not sync proves nothing of the disk: a watermark waits for its sync
 /// for up to a second, and rot of the newest batch within that second is the loss of the member (R10).
-/// Nothing if the log cannot be read, by an earlier flip.
+/// Nothing if the log cannot be read, by an earlier flip. A file that the process gave up just before
+/// it was killed is still named by what is synced, and has no bytes that could rot.
 fn proved(disk: &MemDisk) -> Vec<(String, u64)> {
     let Ok(report) = inspect::verify(&disk.synced(&["log/", "snap/"])) else { return Vec::new() };
     let (segment, offset) = report.durable;
@@ -39,7 +40,9 @@ fn proved(disk: &MemDisk) -> Vec<(String, u64)> {
         Ordering::Equal => offset,
         Ordering::Greater => 0,
     };
+    let left = disk.files();
     let there = report.segments.iter().filter(|s| s.state != "missing");
+    let there = there.filter(|s| left.contains_key(&s.file));
     there.map(|s| (s.file.clone(), proved(s))).collect()
 }
 
@@ -136,6 +139,22 @@ mod tests {
     use crate::profile::Setup;
     use crate::trace::Trace;
     use holdfast_fsm::Command;
+    use holdfast_log::disk::Disk;
+
+    /// Seed 731383 of the default profile: a process was killed between the unlink of a segment and
+    /// the sync of the directory, and rot was to strike the file that only the synced image had.
+    #[test]
+    fn a_file_that_was_given_up_before_the_kill_does_not_rot() {
+        let mut script = World::scripted(1, &["n1"], Setup::quiet(1), Trace::default());
+        script.start_all();
+        script.run_until_serving().expect("a single member serves");
+        script.run_for(2_000_000).expect("what is written is synced");
+        let disk = script.disk(0);
+        let (file, len) = proved(&disk).pop().expect("a segment");
+        assert!(len > 0, "something of it is proved");
+        disk.unlink(&file).expect("there");
+        assert!(proved(&disk).iter().all(|(other, _)| *other != file));
+    }
 
     /// Seed 353 of the default profile: a process was killed between the writing of a watermark and
     /// its sync, and rot struck what only that watermark proved.
