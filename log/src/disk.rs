@@ -121,4 +121,9 @@ pub trait DiskFile: Send + Sync + Debug + 'static {
     /// # Errors
     /// As [`DiskFile::read_at`].
     fn share(&self, offset: u64, len: usize) -> io::Result<Bytes>;
+    /// True if somebody may still hold bytes that [`DiskFile::share`] gave out: then nothing of the
+    /// file may be written again (R17). What cannot tell says yes, and is never used again.
+    fn is_shared(&self) -> bool {
+        true
+    }
 }

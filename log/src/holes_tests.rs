@@ -39,6 +39,7 @@ const HEADER: SegmentHeader = SegmentHeader {
         prev: LogId { term: Term(0), index: Index(0) },
         join: crate::segment::Join { unique: 0, end: 0, chain: 0 },
     },
+    reused: false,
 };
 
 #[test]

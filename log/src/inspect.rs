@@ -5,6 +5,7 @@ use crate::chain::Link;
 use crate::disk::{Disk, DiskFile, Mode};
 use crate::fault::poison;
 use crate::identity::{BadIdentity, Identity};
+use crate::position::LOG_DIR;
 use crate::rebuild;
 use crate::record::Content;
 use crate::scan::{Inventory, Proof, inventory, prove};
@@ -173,6 +174,28 @@ pub(crate) fn look<D: Disk>(disk: &D) -> Result<Inventory<D::File>, LogFault> {
     }
 }
 
+/// What `act` says of a log while its files stand. If a live node gave one up meanwhile, its bytes may
+/// have become another segment's under the reader, and it is looked at again.
+fn steady<D: Disk, T>(
+    disk: &D,
+    act: impl Fn(&Inventory<D::File>) -> Result<T, LogFault>,
+) -> Result<T, LogFault> {
+    let mut tries = 1;
+    loop {
+        let found = look(disk)?;
+        let said = act(&found);
+        let names = match disk.list(LOG_DIR) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            names => names.map_err(|e| poison("list the log", e))?,
+        };
+        let stands = |path: &String| names.iter().any(|name| path.ends_with(&format!("/{name}")));
+        if tries == TRIES || found.segments.values().all(|loaded| stands(&loaded.path)) {
+            return said;
+        }
+        tries += 1;
+    }
+}
+
 /// What a start would prove of a log, without starting: nothing is locked or written. Snapshot
 /// files are not looked at, so `snapshot` is empty, and a published one that the log does not reach
 /// has not become its base.
@@ -180,7 +203,7 @@ pub(crate) fn look<D: Disk>(disk: &D) -> Result<Inventory<D::File>, LogFault> {
 /// # Errors
 /// What the start would refuse the log for, or what the disk says.
 pub fn proved<D: Disk>(disk: &D) -> Result<Recovered, LogFault> {
-    let (state, held) = rebuild::look(&look(disk)?)?;
+    let (state, held) = steady(disk, rebuild::look)?;
     let (terms, holes) = (state.known_terms(), state.named_holes());
     Ok(Recovered {
         hard: state.hard,
@@ -381,7 +404,7 @@ fn cluster_of<D: Disk>(disk: &D, told: ClusterId) -> ClusterId {
 /// [`LogFault::Refused`] if a newer build wrote it, or what the disk says. Damage is no error: it
 /// is what the report is about.
 pub fn verify<D: Disk>(disk: &D) -> Result<Report, LogFault> {
-    Ok(judged(disk, &look(disk)?)?.0)
+    steady(disk, |found| judged(disk, found).map(|(report, _)| report))
 }
 
 /// As [`verify`], of files that are open already. Beside the report stands what the log says when it

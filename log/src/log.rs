@@ -1,6 +1,6 @@
 //! The segmented log (DESIGN section 5): one directory, one writer, one sync a batch.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskFile};
 use crate::fault::poison;
 use crate::newest::Newest;
 use crate::position::{BLOCK, LOG_DIR, Name, Position, align_up};
@@ -79,6 +79,8 @@ pub struct Log<D: Disk> {
     pub(crate) highest: u64,
     /// Spares; the last one is used first.
     pub(crate) spares: Vec<SpareFile>,
+    /// Number of a segment that was given up and is to become a spare again.
+    pub(crate) retired: Option<u64>,
     pub(crate) making: Arc<Making>,
     pub(crate) table: Arc<RwLock<Table<D::File>>>,
     /// Changes that become visible with the next sync.
@@ -131,6 +133,7 @@ impl<D: Disk> Log<D> {
             seq: Seq(0),
             highest: opened.highest,
             spares: opened.spares,
+            retired: None,
             making: Arc::default(),
             table: Arc::new(RwLock::new(table)),
             changes: Vec::new(),
@@ -247,7 +250,7 @@ impl<D: Disk> Log<D> {
             if live && (last_live > through || unknown) {
                 break;
             }
-            let path = segment.path.clone();
+            let segment = Arc::clone(segment);
             // Readers forget it first. Oldest first, each made durable before the next: no crash
             // leaves a hole that could be read as a shorter log.
             self.state.compact(last_live);
@@ -258,13 +261,32 @@ impl<D: Disk> Log<D> {
                 .compact(self.state.first(), oldest);
             // Should this fail, only reading the directory again tells what is there.
             self.touched = true;
-            self.disk
-                .unlink(&path)
-                .and_then(|()| self.disk.sync_dir(LOG_DIR))
-                .map_err(|e| poison("give up a segment", e))?;
+            self.give_up(segment)?;
             self.touched = false;
         }
         Ok(self.state.first())
+    }
+
+    /// Gives up a file in which nobody finds an entry any more. Where a spare is going to be wanted it
+    /// becomes that spare: filling another with zeros would write as many bytes again as are ever
+    /// logged. Never while a reader may hold bytes of it (R17).
+    fn give_up(&mut self, segment: Arc<Segment<D::File>>) -> Result<(), LogFault> {
+        let path = segment.path.clone();
+        let usual = segment.header.bytes == self.options.segment_bytes;
+        let wanted = usual && self.retired.is_none() && self.spares.len() <= KEPT_SPARES;
+        let owned = wanted.then(|| Arc::into_inner(segment)).flatten();
+        let again = owned.is_some_and(|segment| !segment.file.is_shared());
+        let given_up = if again {
+            self.highest += 1;
+            self.disk.rename(&path, &Name::Unfinished { number: self.highest }.path())
+        } else {
+            self.disk.unlink(&path)
+        };
+        given_up
+            .and_then(|()| self.disk.sync_dir(LOG_DIR))
+            .map_err(|e| poison("give up a segment", e))?;
+        self.retired = again.then_some(self.highest).or(self.retired);
+        Ok(())
     }
 
     fn try_reopen(&mut self) -> Result<(), LogFault> {
@@ -344,8 +366,12 @@ impl<D: Disk> LogStore for Log<D> {
         {
             return None;
         }
-        self.highest += 1;
         let making = Arc::clone(&self.making);
+        if let Some(number) = self.retired.take() {
+            let bytes = self.options.segment_bytes;
+            return Some(Spare::again(self.disk.clone(), number, bytes, making));
+        }
+        self.highest += 1;
         Some(Spare::new(self.disk.clone(), self.highest, self.options.segment_bytes, making))
     }
 

@@ -4,7 +4,8 @@
 //! - a view covers only bytes that were verified in this open and that are never written again
 //!   (the writer only ever writes behind what it has published);
 //! - no slice is ever built over the part that is still being written;
-//! - a file is never shrunk or reused while a map of it lives (`RealFile::set_len` refuses);
+//! - a file is never shrunk or reused while a map of it lives (`RealFile::set_len` refuses, and only
+//!   a file without views, `RealFile::is_shared`, is closed and then used again);
 //! - the map lives as long as any view of it, since every view holds it.
 #![expect(clippy::disallowed_types, reason = "a part of the real disk, the one user of std::fs")]
 
@@ -28,6 +29,11 @@ impl Map {
     /// Length of the map in bytes.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// True if no view of this map is held. Whoever is told so has seen the last of them end.
+    pub(crate) fn is_alone(&mut self) -> bool {
+        Arc::get_mut(&mut self.0).is_some()
     }
 
     /// A view that shares the map, or `None` if the range is not inside it.

@@ -394,7 +394,7 @@ impl Fresh {
         highest += u64::from(!spare.fresh);
         let unique = highest;
         let (file, bytes) = take_spare(disk, spare, unique, needed)?;
-        self.header = SegmentHeader { unique, owner, bytes, ..self.header };
+        self.header = SegmentHeader { unique, owner, bytes, reused: spare.used, ..self.header };
         let (offsets, chain) = self.write_copy(&file, &state, proof)?;
         let path = segment_name(self.header.first, unique).path();
         // The name appears only when the copy is complete and durable.
@@ -521,7 +521,12 @@ fn make_short<D: Disk>(
 fn known_spares<F>(found: &Inventory<F>, bytes: u64) -> Vec<SpareFile> {
     let usable = found.spares.iter().filter(|(_, len)| *len >= bytes);
     usable
-        .map(|(number, bytes)| SpareFile { number: *number, bytes: *bytes, fresh: false })
+        .map(|(number, bytes)| SpareFile {
+            number: *number,
+            bytes: *bytes,
+            fresh: false,
+            used: true,
+        })
         .collect()
 }
 

@@ -98,6 +98,7 @@ fn header() -> SegmentHeader {
             prev: LogId::new(2, 4),
             join: Join { unique: 3, end: 16384, chain: 0x0102_0304 },
         },
+        reused: false,
     }
 }
 

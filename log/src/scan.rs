@@ -282,6 +282,13 @@ fn read<F: DiskFile>(found: &Inventory<F>, link: &Link, end: Option<u64>) -> io:
             Step::Bad(offset, why) => (offset, Bytes::Bad, why),
         };
         let more = walk.resync_in_batch()? || walk.resync()?;
+        let (bytes, why) = match bytes {
+            // What the file held before. A torn batch looks the same, and is cut like it.
+            Bytes::Bad if !more && link.header.reused && offset % BLOCK == 0 => {
+                (Bytes::Blank, "nothing was written here since the file was used again".to_owned())
+            }
+            _ => (bytes, why),
+        };
         let to = if more { walk.cursor.offset } else { end.unwrap_or(limit) };
         raw.unread(offset, to, bytes, why);
         if !more {

@@ -83,6 +83,9 @@ pub(crate) struct SegmentHeader {
     pub(crate) boot: u64,
     /// From the header of the segment that `join` names.
     pub(crate) previous: Previous,
+    /// The file held another segment before, whose bytes may lie behind the end of this one. Their
+    /// salt is another, so that none of them verifies.
+    pub(crate) reused: bool,
 }
 
 /// Why a header cannot be used.
@@ -133,6 +136,7 @@ impl SegmentHeader {
         out[136..140].copy_from_slice(&self.join.chain.to_le_bytes());
         out[140..144].copy_from_slice(&copied.crc.to_le_bytes());
         out[200..204].copy_from_slice(&self.previous.join.chain.to_le_bytes());
+        out[204..208].copy_from_slice(&u32::from(self.reused).to_le_bytes());
         let crc = crc32c::crc32c(&out[..HEADER_LEN - 4]);
         out[HEADER_LEN - 4..].copy_from_slice(&crc.to_le_bytes());
         out
@@ -182,6 +186,7 @@ impl SegmentHeader {
                 prev: LogId::new(word(168), word(176)),
                 join: Join { unique: word(184), end: word(192), chain: u32_at(bytes, 200) },
             },
+            reused: u32_at(bytes, 204) != 0,
         })
     }
 

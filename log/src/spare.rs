@@ -1,9 +1,11 @@
 //! Spare segments: preallocated and zero-filled, so that a later write neither allocates nor
-//! extends anything.
+//! extends anything. A segment that the log gave up becomes the next spare: its blocks are there
+//! already, and what is left in them carries another salt and never verifies.
 
 use crate::disk::{Disk, DiskFile, Mode};
 use crate::fault::{create_fault, poison};
 use crate::position::{LOG_DIR, Name};
+use crate::segment::FIRST_BATCH;
 use crate::sync::{AtomicBool, Ordering};
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::traits::SpareWork;
@@ -22,6 +24,8 @@ pub(crate) struct SpareFile {
     pub(crate) bytes: u64,
     /// Made by this process, so that nothing was ever written into it under its number.
     pub(crate) fresh: bool,
+    /// It was a segment before, and may hold the bytes of that.
+    pub(crate) used: bool,
 }
 
 /// What the log and a spare under preparation tell each other.
@@ -42,19 +46,28 @@ pub struct Spare<D: Disk> {
     file: Option<D::File>,
     filled: u64,
     done: bool,
+    /// It is a segment that was given up: there under its unfinished name, and long enough.
+    used: bool,
     making: Arc<Making>,
 }
 
 impl<D: Disk> Spare<D> {
     pub(crate) fn new(disk: D, number: u64, bytes: u64, making: Arc<Making>) -> Self {
         making.busy.store(true, Ordering::Release);
-        Self { disk, number, bytes, file: None, filled: 0, done: false, making }
+        Self { disk, number, bytes, file: None, filled: 0, done: false, used: false, making }
+    }
+
+    /// A given-up segment, to be used again under this number.
+    pub(crate) fn again(disk: D, number: u64, bytes: u64, making: Arc<Making>) -> Self {
+        let mut spare = Self::new(disk, number, bytes, making);
+        spare.used = true;
+        spare
     }
 
     /// The finished spare, or `None` if it is not finished.
     pub(crate) fn finished(&self) -> Option<SpareFile> {
-        let (number, bytes) = (self.number, self.bytes);
-        self.done.then_some(SpareFile { number, bytes, fresh: true })
+        let (number, bytes, used) = (self.number, self.bytes, self.used);
+        self.done.then_some(SpareFile { number, bytes, fresh: true, used })
     }
 
     fn unfinished_path(&self) -> String {
@@ -63,6 +76,15 @@ impl<D: Disk> Spare<D> {
 
     fn try_step(&mut self) -> io::Result<bool> {
         let path = self.unfinished_path();
+        if self.used {
+            // Without a header, and durably so, before there is a name under which it is taken (R16).
+            let file = self.disk.open(&path, Mode::Write)?;
+            fill(&file, 0, FIRST_BATCH)?;
+            let len = file.len()?;
+            fill(&file, len, self.bytes)?;
+            file.sync()?;
+            return self.name(&path);
+        }
         let file = match &mut self.file {
             Some(file) => file,
             none => none.insert(self.disk.open(&path, Mode::CreateNew)?),
@@ -74,7 +96,11 @@ impl<D: Disk> Spare<D> {
             return Ok(false);
         }
         file.sync()?;
-        self.disk.rename(&path, &Name::Spare { number: self.number }.path())?;
+        self.name(&path)
+    }
+
+    fn name(&mut self, path: &str) -> io::Result<bool> {
+        self.disk.rename(path, &Name::Spare { number: self.number }.path())?;
         self.disk.sync_dir(LOG_DIR)?;
         self.done = true;
         Ok(true)
@@ -96,7 +122,7 @@ impl<D: Disk> SpareWork for Spare<D> {
 impl<D: Disk> Drop for Spare<D> {
     fn drop(&mut self) {
         self.making.busy.store(false, Ordering::Release);
-        if self.file.is_some() && !self.done {
+        if (self.file.is_some() || self.used) && !self.done {
             self.file = None;
             // What cannot be removed now is removed by the next open.
             self.disk.unlink(&self.unfinished_path()).ok();

@@ -363,6 +363,7 @@ impl<D: Disk> Log<D> {
             bytes,
             boot: self.state.boot,
             previous: self.active.header.repeated(),
+            reused: spare.used,
         };
         let path = segment_name(header.first, unique).path();
         (file.write_at(0, &header.blocks()))

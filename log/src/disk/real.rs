@@ -12,6 +12,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most threads that a start reads files on: beyond this memory is the limit, not the processor.
@@ -124,7 +125,7 @@ impl Disk for RealDisk {
             Mode::CreateNew => options.read(true).write(true).create_new(true),
         };
         let file = options.open(&path).map_err(|e| named("open", &path, &e))?;
-        Ok(RealFile { file, path, map: Mutex::new(None) })
+        Ok(RealFile { file, path, map: Mutex::new(None), outlived: AtomicBool::new(false) })
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
@@ -212,6 +213,8 @@ pub struct RealFile {
     path: PathBuf,
     /// Made at the first [`DiskFile::share`]. Invariant: never longer than the file.
     map: Mutex<Option<Map>>,
+    /// An older, shorter map had views when it was replaced: nobody counts those any more.
+    outlived: AtomicBool,
 }
 
 impl RealFile {
@@ -274,8 +277,16 @@ impl DiskFile for RealFile {
         };
         let fresh = self.named("map", Map::new(&self.file, size))?;
         let view = fresh.view(start, len);
-        *map = Some(fresh);
+        if map.replace(fresh).is_some_and(|mut older| !older.is_alone()) {
+            self.outlived.store(true, Ordering::Release);
+        }
         view.ok_or_else(|| self.behind_the_end(offset, len))
+    }
+
+    fn is_shared(&self) -> bool {
+        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let viewed = map.as_mut().is_some_and(|map| !map.is_alone());
+        viewed || self.outlived.load(Ordering::Acquire)
     }
 }
 

@@ -335,4 +335,9 @@ impl DiskFile for MemFile {
     fn share(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         Ok(Bytes::copy_from_slice(self.disk.image().read(self.ino, offset, len)?))
     }
+
+    /// What was given out is a copy.
+    fn is_shared(&self) -> bool {
+        false
+    }
 }
