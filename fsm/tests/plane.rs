@@ -143,7 +143,7 @@ fn a_deleted_topic_goes_to_the_trash_with_its_reason_and_then_for_good() {
     let trashed = plane.trashed().unwrap();
     let reason = trashed[0].reason.clone().unwrap();
     assert_eq!((trashed[0].copy.clone(), reason.claim), (Some(Ok(copy.clone())), claim()));
-    assert!(reason.proof.contains("Gone"), "{}", reason.proof);
+    assert!(reason.proof.contains("deleted by entry i3"), "{}", reason.proof);
     let reap = |now| plane.reap(permit(claim(), &view), &view, now, 60);
     assert_eq!(reap(100).unwrap_err(), Keep::TooYoung { age: 0, delay: 60 });
     assert_eq!(reap(159).unwrap_err(), Keep::TooYoung { age: 59, delay: 60 });
