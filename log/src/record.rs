@@ -123,7 +123,8 @@ pub(crate) enum Item {
         payload: Bytes,
         crc: u32,
         weight: u32,
-        membership: Option<Membership>,
+        /// Boxed: a command is moved several times on its way, and has none.
+        membership: Option<Box<Membership>>,
     },
     /// Entries from `from` on are void, provided that the next `needs` entries are there: a
     /// truncation and its replacement count whole or not at all (R3).
@@ -163,7 +164,7 @@ impl Item {
             Body::Membership(m) => {
                 let bytes =
                     codec::encode("configuration", m).map_err(|e| TooLarge(e.to_string()))?;
-                (2, bytes.into(), Some(m.clone()))
+                (2, bytes.into(), Some(Box::new(m.clone())))
             }
         };
         if payload.len() > BODY_MAX - ENTRY_PREFIX {

@@ -278,7 +278,7 @@ impl State {
             Item::Entry { id, time, weight, membership, crc, .. } => {
                 let (size, weight, time, crc) = (item.size(), *weight, *time, *crc);
                 let at = EntryAt { segment, offset, size, weight, crc, term: id.term, time };
-                self.append(*id, at, membership.clone())
+                self.append(*id, at, membership.as_deref().cloned())
             }
             Item::Truncate { from, .. } => self.truncate(*from),
             Item::Watermark { commit, .. } => {
@@ -292,7 +292,7 @@ impl State {
                 };
                 let (size, weight, time, crc) = (item.size(), *weight, *time, *crc);
                 let at = EntryAt { segment, offset, size, weight, crc, term: id.term, time };
-                self.fill(*id, at, membership.clone())
+                self.fill(*id, at, membership.as_deref().cloned())
             }
             Item::Meta(_) | Item::Seal { .. } | Item::Index(_) => Ok(()),
         }

@@ -230,10 +230,14 @@ impl<D: Disk> Log<D> {
     }
 
     /// Writes records as one batch, or as several if a segment ends among them, and syncs.
-    pub(crate) fn write_and_sync(&mut self, items: Vec<Item>) -> Result<(), LogFault> {
+    pub(crate) fn write_and_sync(&mut self, mut items: Vec<Item>) -> Result<(), LogFault> {
         self.touched = true;
         let (mut part, mut size) = (Vec::new(), self.overhead());
-        if items.is_empty() && !self.fits(size) {
+        let cuts = items.iter().any(|item| matches!(item, Item::Truncate { .. }));
+        if !cuts && self.fits(size + items.iter().map(Item::size).sum::<u64>()) {
+            // All of it is one batch of this segment.
+            part = std::mem::take(&mut items);
+        } else if items.is_empty() {
             part = self.roll(None)?;
         }
         for item in items {
