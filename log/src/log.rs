@@ -267,13 +267,13 @@ impl<D: Disk> Log<D> {
         Ok(self.state.first())
     }
 
-    /// Gives up a file in which nobody finds an entry any more. Where a spare is going to be wanted it
-    /// becomes that spare: filling another with zeros would write as many bytes again as are ever
+    /// Gives up a file in which nobody finds an entry any more. One waits to become the next spare
+    /// that is wanted: filling another with zeros would write as many bytes again as are ever
     /// logged. Never while a reader may hold bytes of it (R17).
     fn give_up(&mut self, segment: Arc<Segment<D::File>>) -> Result<(), LogFault> {
         let path = segment.path.clone();
         let usual = segment.header.bytes == self.options.segment_bytes;
-        let wanted = usual && self.retired.is_none() && self.spares.len() <= KEPT_SPARES;
+        let wanted = usual && self.retired.is_none();
         let owned = wanted.then(|| Arc::into_inner(segment)).flatten();
         let again = owned.is_some_and(|segment| !segment.file.is_shared());
         let given_up = if again {
