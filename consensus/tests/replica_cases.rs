@@ -226,6 +226,25 @@ fn a_store_that_never_recovers_stops_its_replica_after_thirty_seconds() {
 }
 
 #[test]
+fn a_store_without_space_waits_for_as_long_as_it_takes_and_says_what_helps() {
+    let mut world = cluster(3);
+    let leader = world.leader().expect("a leader");
+    let follower = other_than(leader);
+    world.members[follower].machine.set_full(true);
+    write(&mut world, leader, 5);
+    pass(&mut world, 60 * SECOND);
+    assert_eq!(world.members[follower].stopped, None, "a full disk stops nobody (R45)");
+    let status = world.status(follower);
+    let why = status.not_ready.expect("it cannot catch up");
+    assert!(why.contains("waits for space") && why.contains("free some space"), "{why}");
+    assert!(status.no_space.is_some(), "the alarm stands as well");
+    world.members[follower].machine.set_full(false);
+    pass(&mut world, 20 * SECOND);
+    assert_eq!(world.status(follower).not_ready, None, "it goes on by itself");
+    world.check_converged();
+}
+
+#[test]
 fn an_unknown_entry_type_stops_a_replica_and_answers_unknown() {
     let mut world = cluster(3);
     let leader = world.leader().expect("a leader");

@@ -170,6 +170,7 @@ struct Stored {
     generation: u64,
     poisoned: bool,
     failing: u32,
+    full: bool,
 }
 
 /// What survives a crash of a [`MemoryMachine`], and the switches that make it fail.
@@ -210,6 +211,11 @@ impl MemoryMachineDisk {
     pub fn fail_writes(&self, count: u32) {
         locked(&self.stored).failing = count;
     }
+
+    /// While it is full, every write is refused before it touches anything.
+    pub fn set_full(&self, full: bool) {
+        locked(&self.stored).full = full;
+    }
 }
 
 /// A state machine in memory.
@@ -238,6 +244,9 @@ impl MemoryMachine {
         let poisoned = |why: &str| Err(StoreFault::Poisoned { detail: why.into() });
         if stored.generation != self.generation {
             return poisoned("this handle is older than a crash");
+        }
+        if stored.full {
+            return Err(StoreFault::Full { detail: "0 bytes are left".into() });
         }
         if stored.failing > 0 {
             stored.failing -= 1;

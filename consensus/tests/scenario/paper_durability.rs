@@ -2,7 +2,7 @@
 
 use crate::rig::*;
 use holdfast_consensus::Entries;
-use holdfast_consensus::event::{Event, RoleKind, StepDown};
+use holdfast_consensus::event::{Cut, Event, RoleKind, StepDown};
 use holdfast_consensus::fault::{LogFault, StopReason};
 use holdfast_consensus::io::{CoreConfig, Effect, Input, Persist};
 use holdfast_consensus::message::Message;
@@ -157,6 +157,8 @@ fn a_follower_without_space_votes_before_it_writes_entries() {
     rig.writes.clear();
     let out = rig.step(no_space(&[(4, 1), (4, 2)]));
     assert_eq!((rig.core.last(), rig.core.durable()), (LogId::new(4, 2), LogId::new(4, 2)));
+    let cut = Event::Truncated { from: Index(2), last: Index(3), why: Cut::NoSpace };
+    assert!(events(&out).contains(&cut), "no leader replaced anything: {out:?}");
     let write = persist(&out).expect("the term is written");
     assert_eq!((write.truncate_from, write.append), (None, entries(&[])));
     assert_eq!(acks(&rig.sync()), [(4, 1)], "what was matched beyond is gone");

@@ -496,6 +496,7 @@ impl World {
             self.members[node].log.fail_persists(0);
             self.members[node].log.snapshots().fail_publish(0);
             self.members[node].machine.fail_writes(0);
+            self.members[node].machine.set_full(false);
             if self.members[node].stopped.is_some() {
                 self.crash(node);
             }
