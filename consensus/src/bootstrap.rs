@@ -10,6 +10,7 @@
 //! configuration), then the first log entry, then identity *formed*; a restart in *founding*
 //! writes the first entry again if the log is empty.
 
+use crate::fault::{NEVER_OLDER, NO_REPLACEMENT};
 use crate::handshake::Hello;
 use crate::types::{ClusterId, MemberId, Membership};
 use std::collections::BTreeMap;
@@ -86,8 +87,8 @@ impl Forming {
     /// What to do now, without news: a cluster of one founds at once.
     #[must_use]
     pub fn step(&self) -> Step {
-        if let Some((peer, (cluster, known))) = self.was.first_key_value() {
-            return Step::Stranger(lost(&self.name, self.member, peer, *cluster, *known));
+        if let Some((cluster, known)) = self.was.values().next() {
+            return Step::Stranger(lost(&self.name, self.member, *cluster, *known));
         }
         let missing: Vec<_> =
             self.initial.iter().filter(|n| !self.present.contains_key(*n)).cloned().collect();
@@ -152,13 +153,12 @@ impl Forming {
 
 /// What a node says whose directory was lost or replaced. It stays true while the others are away:
 /// one that has said it waits for its directory, not for them.
-fn lost(name: &str, member: MemberId, peer: &str, cluster: ClusterId, known: MemberId) -> String {
+fn lost(name: &str, member: MemberId, cluster: ClusterId, known: MemberId) -> String {
     format!(
-        "{name} is in the configuration of cluster {cluster} under another member id, {known}, says {peer}; this \
-         directory is empty (member {member}): that of {name} was lost or emptied, or data_dir names another one. \
-         It must not come back under its old id, having forgotten what it voted and acknowledged. Stop it and put \
-         its directory back as it was last (never an older copy), or correct data_dir; else keep it stopped and \
-         run on with the others as long as they are a majority: this version cannot replace a member"
+        "{name} is in the configuration of cluster {cluster} under another member id, {known}, and the data directory \
+         here is empty (member {member}): its own was lost or emptied, or data_dir names another one. It stays out, \
+         having forgotten what it voted and acknowledged. Stop it and put its directory back as it was last, \
+         {NEVER_OLDER}, or correct data_dir. {NO_REPLACEMENT}"
     )
 }
 

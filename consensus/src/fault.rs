@@ -39,12 +39,15 @@ pub enum Refusal {
     NotVoter,
 }
 
-/// What can be done about a member whose files cannot be used any more: membership is fixed when a
-/// cluster is formed, so an operator must not be sent to a remedy that is not there. Ends a sentence
-/// that says what to put back, if anything helps.
-pub const NO_REPLACEMENT: &str = "never an older copy: it would have forgotten votes and acknowledgements. If it cannot \
-     be put back, leave this node stopped, keep its directory, and run on with the others as long as they are a \
-     majority; this version cannot replace a member";
+/// What can be done about a member whose files cannot be used and are not to be had any more:
+/// membership is fixed when a cluster is formed, so an operator must not be sent to a remedy that is
+/// not there. A sentence of its own, behind the one that says what to put back.
+pub const NO_REPLACEMENT: &str = "If that is not possible, leave this node stopped, keep its directory, and run on \
+     with the others as long as they are a majority; this version cannot replace a member";
+
+/// What must not be put back in the place of a log or a whole directory (R3, R4).
+pub const NEVER_OLDER: &str =
+    "never an older copy, which would have forgotten votes and acknowledgements";
 
 /// A fault of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

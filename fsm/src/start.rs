@@ -21,7 +21,7 @@
 
 use crate::metastore::Metastore;
 use crate::store::{OpenError, STORE_DIR, STORE_FILE, StoreOptions, disk_fault};
-use holdfast_consensus::fault::{NO_REPLACEMENT, StoreFault};
+use holdfast_consensus::fault::{NEVER_OLDER, NO_REPLACEMENT, StoreFault};
 use holdfast_consensus::traits::LogStore;
 use holdfast_consensus::{Index, LogId, Recovered, Term};
 use holdfast_log::disk::Disk;
@@ -76,7 +76,8 @@ pub enum Plan {
 pub enum Refused {
     /// Evidence of a lost log (R1).
     #[error(
-        "the store has applied {store}, but the log ends at {log}: the log was lost or replaced by an older one, and this member may have voted or acknowledged what it no longer knows; it must not come back under its old identity. The store was not changed. Put back the log that fed this store, {}",
+        "the store has applied {store}, but the log ends at {log}: the log was lost or replaced by an older one, and this member may have voted or acknowledged what it no longer knows; it must not come back under its old identity. The store was not changed. Put back the log that fed this store, {}. {}",
+        NEVER_OLDER,
         NO_REPLACEMENT
     )]
     StoreAhead {
@@ -87,7 +88,8 @@ pub enum Refused {
     },
     /// Log and store come from different histories.
     #[error(
-        "the store has applied {store}, but the log holds an entry of {log} there: log and store do not belong together. The store was not changed. Put back the directory that belongs to this node, {}",
+        "the store has applied {store}, but the log holds an entry of {log} there: log and store do not belong together. The store was not changed. Put back the directory that belongs to this node, {}. {}",
+        NEVER_OLDER,
         NO_REPLACEMENT
     )]
     Diverged {
@@ -98,7 +100,8 @@ pub enum Refused {
     },
     /// Store and snapshot come from different histories.
     #[error(
-        "the store has applied {store}, and the log agrees, but the published snapshot says {snapshot}: one of them is from another history. The store was not changed. Remove the file that does not belong to this node, or put the directory back as it was, {}",
+        "the store has applied {store}, and the log agrees, but the published snapshot says {snapshot}: one of them is from another history. The store was not changed. Remove the file that does not belong to this node, or put the directory back as it was, {}. {}",
+        NEVER_OLDER,
         NO_REPLACEMENT
     )]
     SnapshotDiverged {
@@ -109,7 +112,7 @@ pub enum Refused {
     },
     /// Entries between store and log are nowhere.
     #[error(
-        "the store has applied up to {store}, the log begins at {first}, and no snapshot covers what lies between. The store was not changed. Put the newest snapshot file back, {}",
+        "the store has applied up to {store}, the log begins at {first}, and no snapshot covers what lies between. The store was not changed. Put the newest snapshot file back. {}",
         NO_REPLACEMENT
     )]
     Gap {
@@ -120,7 +123,7 @@ pub enum Refused {
     },
     /// The store is damaged, and nothing is here to rebuild it from.
     #[error(
-        "{why}; the log begins at {first} and no snapshot covers what lies before, so that the store cannot be rebuilt here. The store was not changed. Put the newest snapshot file back, {}",
+        "{why}; the log begins at {first} and no snapshot covers what lies before, so that the store cannot be rebuilt here. The store was not changed. Put the newest snapshot file back. {}",
         NO_REPLACEMENT
     )]
     Unrepairable {

@@ -8,7 +8,7 @@ use crate::identity::{BadIdentity, Identity, IdentityState};
 use crate::log::{Log, LogOptions};
 use crate::scan::{REMEDY, inventory};
 use crate::segment::Owner;
-use holdfast_consensus::fault::{LogFault, NO_REPLACEMENT};
+use holdfast_consensus::fault::{LogFault, NEVER_OLDER, NO_REPLACEMENT};
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::traits::LogStore;
 use holdfast_consensus::{
@@ -252,12 +252,12 @@ fn check_same_member(
         Some(member) if member == identity.member => Ok(()),
         Some(member) => Err(HomeError::Refused(format!(
             "the identity file names member {}, the log belongs to member {member}: parts of two directories are \
-             mixed; {put_back}, {NO_REPLACEMENT}",
+             mixed; {put_back}, {NEVER_OLDER}. {NO_REPLACEMENT}",
             identity.member
         ))),
         None => Err(HomeError::Refused(format!(
             "the log of member {} (node `{}`) is gone although its identity file is there: it must not vote again \
-             under that id; {put_back}, {NO_REPLACEMENT}",
+             under that id; {put_back}, {NEVER_OLDER}. {NO_REPLACEMENT}",
             identity.member, identity.name
         ))),
     }
@@ -274,7 +274,7 @@ fn first_identity<D: Disk>(
     if recovered.last != LogId::default() || recovered.hard != HardState::default() {
         return Err(HomeError::Refused(format!(
             "the log of member {member} holds entries up to {} but the identity file is gone: nothing was changed; put the file \
-             back, {NO_REPLACEMENT}",
+             back from a copy of this very directory. {NO_REPLACEMENT}",
             recovered.last
         )));
     }

@@ -90,7 +90,7 @@ impl Identity {
         let refused = |why: String| {
             BadIdentity::Refused(format!(
                 "the file `{IDENTITY}` of the data directory cannot be used: {why}; nothing was changed. If the file \
-                 is damaged, put it back from a copy of this very directory, {NO_REPLACEMENT}"
+                 is damaged, put it back from a copy of this very directory. {NO_REPLACEMENT}"
             ))
         };
         match whole::read(disk, IDENTITY, BYTES_MAX) {

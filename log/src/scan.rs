@@ -21,9 +21,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// The remedy that every refusal over damage names.
 pub(crate) const REMEDY: &str = "nothing was changed; look at it with `holdfast log verify`, then restore the disk or put \
-     the data directory back as it was last, never an older copy: it would have forgotten votes and acknowledgements. \
-     If that cannot be done, keep the directory and run on with the others as long as they are a majority; this \
-     version cannot replace a member";
+     the data directory back as it was last, never an older copy. If that is not possible, keep the directory and run \
+     on with the others as long as they are a majority; this version cannot replace a member";
 
 /// The files of the log's directory.
 #[derive(Debug)]

@@ -107,6 +107,10 @@ fn an_emptied_directory_is_told_who_it_was_and_works_again_once_it_is_put_back()
         assert!(ready.contains(part), "{part}: {ready}");
     }
     assert!(!ready.contains("form a new"), "{ready}");
+    assert_eq!(empty.text().matches("under another member id").count(), 1, "{}", empty.text());
+    let (status, body) = http(dev.http + 1, "PUT", "/v1/kv/color", b"blue");
+    assert!(status == 503 && body.contains("\"code\":\"not_ready\""), "{status} {body}");
+    assert!(body.contains("belongs to no cluster") && body.contains("ask another"), "{body}");
     let why = eventually("status says it", || {
         Some(member(&dev, "n2")).filter(|m| m["role"] == "waiting")
     });

@@ -6,7 +6,7 @@ use super::role::Role;
 use super::shared::Shared;
 use crate::damage::Hole;
 use crate::event::{Cut, Event, StepDown};
-use crate::fault::{NO_REPLACEMENT, StopReason};
+use crate::fault::{NEVER_OLDER, NO_REPLACEMENT, StopReason};
 use crate::io::Effect;
 use crate::types::{HardState, LogId, Recovered, Seq};
 
@@ -90,7 +90,7 @@ impl Core {
         if forgot {
             return shared.stop(StopReason::NeedsOperator(format!(
                 "the reopened log ends at {last} in {}, but {durable} in {} was durable and others \
-                 rely on it; put the log back as it was, {NO_REPLACEMENT}",
+                 rely on it; put the log back as it was, {NEVER_OLDER}. {NO_REPLACEMENT}",
                 hard.term,
                 shared.disk.hard().term,
             )));

@@ -316,6 +316,6 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
 pub(super) fn missing_snapshot(applied: LogId, base: Index) -> StopReason {
     StopReason::NeedsOperator(format!(
         "the store has applied {applied}, the log begins behind {base}, and no verified snapshot \
-         reaches that far; put its newest snapshot files back, {NO_REPLACEMENT}",
+         reaches that far; put its newest snapshot files back. {NO_REPLACEMENT}",
     ))
 }

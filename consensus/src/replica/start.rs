@@ -1,7 +1,7 @@
 //! The start: log, snapshots and store are brought together, or the replica refuses.
 
 use super::receive::missing_snapshot;
-use crate::fault::{NO_REPLACEMENT, StopReason};
+use crate::fault::{NEVER_OLDER, NO_REPLACEMENT, StopReason};
 use crate::traits::{Applied, LogStore};
 use crate::types::{Index, LogId, Recovered};
 
@@ -34,7 +34,7 @@ pub(super) fn reconcile<L: LogStore>(
         return Err(StopReason::NeedsOperator(format!(
             "the store has applied {last}, but the log ends at {}: the log was lost or replaced by \
              an older one, and this member may have voted for what it no longer knows; put the log \
-             back that this store was fed by, {NO_REPLACEMENT}",
+             back that this store was fed by, {NEVER_OLDER}. {NO_REPLACEMENT}",
             recovered.last
         )));
     }

@@ -105,7 +105,11 @@ fn damage_text(report: &Report) -> Option<String> {
         first.offset,
         first.row,
         first.detail,
-        if more > 0 { format!(", and {more} more places") } else { String::new() },
+        match more {
+            0 => String::new(),
+            1 => ", and one more place".to_owned(),
+            _ => format!(", and {more} more places"),
+        },
     ))
 }
 

@@ -1,6 +1,6 @@
 //! Errors of the API: JSON with a stable `code` and a sentence for people.
 
-use crate::node::{Phase, Published};
+use crate::node::Published;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -145,21 +145,20 @@ fn unavailable(refusal: &Refusal, write: bool, published: &Published) -> String 
     let replica = published.replica.as_ref();
     let leader = replica.and_then(|r| r.leader.map(|id| r.membership.name_of(id)));
     let leads = replica.is_some_and(|r| r.role == RoleKind::Leader);
-    let why = match (published.disk_full(), leader, &published.phase) {
+    let why = match (published.disk_full(), leader) {
         _ if replica.is_some_and(|r| r.held.is_some()) => {
             "this member is held (`holdfast status` says why): ask another node".to_owned()
         }
-        (_, _, Phase::Waiting(why)) => why.clone(),
-        (Some(full), Some(leader), _) => format!(
+        (Some(full), Some(leader)) => format!(
             "{leader} leads, but this node cannot follow: {full}; ask another node meanwhile"
         ),
-        (None, Some(_), _) if leads => {
+        (None, Some(_)) if leads => {
             "this node leads, but no quorum answered it in time; try again".to_owned()
         }
-        (None, Some(leader), _) => {
+        (None, Some(leader)) => {
             format!("{leader} leads, but this node had no answer of it in time; try again")
         }
-        (_, None, _) => "no leader with a quorum is known here now; try again".to_owned(),
+        (_, None) => "no leader with a quorum is known here now; try again".to_owned(),
     };
     let nothing = if write { "nothing was written; " } else { "" };
     format!("{refusal}; {nothing}{why}")
@@ -209,6 +208,7 @@ impl IntoResponse for ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::Phase;
     use holdfast_consensus::replica::ReplicaStatus;
     use holdfast_consensus::traits::Applied;
     use holdfast_consensus::{HardState, Index, LogId, MemberId, Membership};

@@ -25,7 +25,7 @@ mod topics;
 pub use error::ApiError;
 pub use status::{ClusterStatus, LocalStatus, MemberStatus, PeerView};
 
-use crate::node::Node;
+use crate::node::{Node, Phase};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderName, HeaderValue};
@@ -91,7 +91,7 @@ async fn write(
     let bytes = command
         .encode_unique(None, node.request_id())
         .map_err(|e| ApiError::invalid(e.to_string()))?;
-    refuse_if_held(node)?;
+    refuse_if_out(node)?;
     match node.propose(bytes, deadline(node, timeout_ms)).await {
         Outcome::Committed { at, result } => match Answer::decode(&result) {
             Ok(answer) => Ok((at, answer)),
@@ -101,9 +101,14 @@ async fn write(
     }
 }
 
-/// A held member takes no call (R5), and waiting for its deadline would not change that.
-fn refuse_if_held(node: &Node) -> Result<(), ApiError> {
+/// A held member takes no call (R5), nor does a node without a cluster, and waiting for the deadline
+/// would not change that.
+fn refuse_if_out(node: &Node) -> Result<(), ApiError> {
     let published = node.published();
+    if matches!(published.phase, Phase::Waiting(_)) {
+        let why = "this node belongs to no cluster (`/readyz` and its log say why); ask another";
+        return Err(ApiError::not_ready(why));
+    }
     match published.replica.as_ref().and_then(|replica| replica.held.as_ref()) {
         Some(why) => Err(ApiError::not_ready(format!("this member is held: {why}; ask another"))),
         None => Ok(()),
@@ -113,7 +118,7 @@ fn refuse_if_held(node: &Node) -> Result<(), ApiError> {
 /// The view to read from, fresh enough for `level`.
 async fn view(node: &Node, level: Level, timeout_ms: Option<u64>) -> Result<View, ApiError> {
     if level == Level::Linearizable {
-        refuse_if_held(node)?;
+        refuse_if_out(node)?;
         match node.barrier(deadline(node, timeout_ms)).await {
             Outcome::Ready { .. } => {}
             other => return Err(ApiError::from_outcome(other, false, &node.published())),

@@ -233,7 +233,7 @@ async fn cluster(node: &Arc<Node>) -> ClusterStatus {
     let mine = local(node);
     let asked: Vec<_> = others(node)
         .into_iter()
-        .map(|(name, id, http)| tokio::spawn(ask(name, id, http)))
+        .map(|(name, id, http)| tokio::spawn(ask(name, id, http, mine.cluster.clone())))
         .collect();
     let mut members = vec![mine.member.clone()];
     let mut views = vec![(mine.term, mine.leader.clone())];
@@ -261,36 +261,54 @@ async fn ask(
     name: String,
     id: Option<MemberId>,
     http: Option<String>,
+    cluster: Option<String>,
 ) -> (MemberStatus, Option<(u64, Option<String>)>) {
     let endpoint = http.clone().unwrap_or_default();
     let failure = match http {
         None => "its HTTP address is not known yet".to_owned(),
         Some(endpoint) => match fetch(&endpoint).await {
-            Ok(status) => {
-                return (status.member, Some((status.term, status.leader)));
-            }
+            Ok(status) => match misplaced(&name, cluster.as_deref(), &status) {
+                None => return (status.member, Some((status.term, status.leader))),
+                Some(why) => format!("{endpoint} {why}"),
+            },
             Err(why) => why,
         },
     };
-    let member = MemberStatus {
+    let id = id.map(|id| id.to_string()).unwrap_or_default();
+    (unreachable(name, id, endpoint, failure), None)
+}
+
+/// What is known of a member that does not answer.
+fn unreachable(name: String, member: String, http: String, reason: String) -> MemberStatus {
+    MemberStatus {
         name,
-        member: id.map(|id| id.to_string()).unwrap_or_default(),
+        member,
         role: "unreachable".to_owned(),
         pid: None,
-        http: endpoint,
+        http,
         applied: None,
         commit: None,
         last: None,
         snapshot_index: None,
         digest: None,
         healthy: false,
-        reason: Some(failure),
+        reason: Some(reason),
         damaged: None,
         held: None,
         disk_full: None,
         data: Value::Null,
-    };
-    (member, None)
+    }
+}
+
+/// Why what answers at a member's address is not that member, if it is not. One of no cluster bears
+/// the name, and says itself what is wrong.
+fn misplaced(name: &str, cluster: Option<&str>, found: &LocalStatus) -> Option<String> {
+    let theirs = found.cluster.as_deref();
+    if found.member.name != name {
+        return Some(format!("is answered by a node that calls itself {}", found.member.name));
+    }
+    let foreign = theirs.zip(cluster).is_some_and(|(theirs, ours)| theirs != ours);
+    foreign.then(|| format!("is answered by a node of cluster {}", theirs.unwrap_or_default()))
 }
 
 async fn fetch(endpoint: &str) -> Result<LocalStatus, String> {
@@ -298,4 +316,31 @@ async fn fetch(endpoint: &str) -> Result<LocalStatus, String> {
         client::once(endpoint, Method::GET, "/v1/status?scope=local", Bytes::new(), PEER_WITHIN);
     let answer = asked.await.map_err(|e| e.to_string())?;
     serde_json::from_slice(&answer.body).map_err(|e| format!("{endpoint} answers no status: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(name: &str, cluster: Option<&str>) -> LocalStatus {
+        LocalStatus {
+            leader: None,
+            term: 1,
+            cluster: cluster.map(str::to_owned),
+            build: String::new(),
+            peers: Vec::new(),
+            member: unreachable(name.to_owned(), String::new(), String::new(), String::new()),
+        }
+    }
+
+    #[test]
+    fn what_answers_at_a_members_address_must_be_that_member() {
+        let why = |name, cluster| misplaced("n2", Some("c1"), &found(name, cluster));
+        assert_eq!(why("n2", Some("c1")), None);
+        assert_eq!(why("n2", None), None, "an emptied one says itself what is wrong");
+        assert!(why("n3", Some("c1")).is_some_and(|text| text.contains("calls itself n3")));
+        assert!(why("n2", Some("c9")).is_some_and(|text| text.contains("of cluster c9")));
+        // Before there is a cluster, nobody is foreign.
+        assert_eq!(misplaced("n2", None, &found("n2", Some("c1"))), None);
+    }
 }
