@@ -157,6 +157,8 @@ impl State {
                 return Err(format!("a base at {} is behind the end {}", meta.last, self.last));
             }
             self.drop_through(meta.last);
+            // The entry at its end may have been a hole, of which no time was known.
+            self.time = self.time.max(meta.time);
         } else {
             self.entries.clear();
             self.terms.clear();

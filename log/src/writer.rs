@@ -57,6 +57,7 @@ impl<D: Disk> Log<D> {
     fn plan(&self, batches: &[Persist]) -> Result<Vec<Item>, LogFault> {
         let mut items = Vec::new();
         let mut next = self.state.last.index.next();
+        let (mut term, mut time) = (self.state.last.term, self.state.time);
         for batch in batches {
             let at = next;
             let refuse = |what: String| {
@@ -73,6 +74,9 @@ impl<D: Disk> Log<D> {
                 let needs = u32::try_from(batch.append.len()).unwrap_or(u32::MAX);
                 items.push(Item::Truncate { from, needs });
                 next = from;
+                // Of what these very batches bring and cut again nothing is known here.
+                term = self.state.id_at(from.prev()).map_or(Term(0), |id| id.term);
+                time = self.state.time_at(from.prev()).unwrap_or_default();
             }
             if let Some(first) = batch.append.first()
                 && first.index != next
@@ -80,6 +84,11 @@ impl<D: Disk> Log<D> {
                 return Err(refuse(format!("entries from {} leave a gap", first.index)));
             }
             for entry in &batch.append {
+                if entry.id.term < term || entry.time < time {
+                    let bound = format!("term {term} and log time {time}");
+                    return Err(refuse(format!("entry {} goes back behind {bound}", entry.id)));
+                }
+                (term, time) = (entry.id.term, entry.time);
                 items.push(Item::entry(entry).map_err(|e| refuse(e.0))?);
             }
             next = Index(next.0 + batch.append.len() as u64);

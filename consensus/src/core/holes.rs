@@ -99,6 +99,8 @@ impl LogView {
             return;
         }
         let id = entry.id;
+        // What this member proposes one day is no earlier than what came back.
+        self.not_before(entry.time);
         self.holes.retain(|hole| hole.index != id.index);
         self.settle_run(id);
         if let Body::Membership(membership) = &entry.body {

@@ -115,6 +115,11 @@ impl LogView {
         self.tail.slice(from, to, max_bytes)
     }
 
+    /// The last entry is known to be no earlier than this.
+    pub(super) fn not_before(&mut self, time: Micros) {
+        self.last_time = self.last_time.max(time);
+    }
+
     /// Appends entries that follow the last one.
     pub(crate) fn append(&mut self, entries: &Entries) {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return };
@@ -208,6 +213,8 @@ impl LogView {
         let keep = self.may_hold(meta.last);
         if keep {
             self.rebase(meta.last);
+            // The entry at its end may have been a hole, of which no time was known.
+            self.not_before(meta.time);
         } else {
             self.base = meta.last;
             self.last = meta.last;

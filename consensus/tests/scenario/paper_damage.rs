@@ -125,6 +125,23 @@ fn a_known_entry_comes_from_any_member_without_leader_or_commit_index() {
     assert_eq!(rig.core.role(), RoleKind::PreCandidate, "it may stand again");
 }
 
+/// Seed 774476 of the default profile: the time of a damaged last entry is not known, and what the
+/// member proposed later was earlier than the entry that had come back; no log took that.
+#[test]
+fn a_repaired_member_proposes_nothing_earlier_than_what_came_back() {
+    let late = Entry { time: 9_000_000_000, ..entry(4, 7) };
+    let hole = Hole { index: Index(7), known: Some(late.identity().expect("small")) };
+    let mut rig = damaged(&[hole]);
+    let (to, ask, _) = next_request(&mut rig, &[]);
+    let entries = vec![late];
+    assert_eq!(written(&rig.deliver(to, Message::RepairReply { ask, entries })).len(), 1);
+    rig.step(Input::Repaired { filled: vec![Index(7)] });
+    let out = rig.elect(3, 5);
+    let first = persist(&out).expect("the first entry of its term").append;
+    let time = first.as_slice().first().expect("one").time;
+    assert!(time >= 9_000_000_000, "{time}");
+}
+
 #[test]
 fn an_entry_of_unknown_identity_comes_from_the_leader_alone() {
     let mut rig = damaged(&[unknown(4)]);

@@ -1,9 +1,13 @@
 //! Promises survive: what a member promised anybody (a vote, leadership or an acknowledgement in a
-//! term, the end of its durable log) it still holds after any crash (Raft figure 2, persistent state; dissertation 3.8). A truncation
-//! with its replacement raises the last id, so the last id a member presents never falls (R3).
+//! term, the end of its durable log) it still holds after any crash (Raft figure 2, persistent state;
+//! dissertation 3.8), until a leader replaces what was acknowledged and never committed (section 5.3).
+//!
+//! R3 would have the last id that a member presents never fall, since a truncation with its
+//! replacement raises it. It may fall: the replacement can come in two appends, the first of them of
+//! an older term than what it replaces (seed 805515 of the default profile).
 
 use super::{Verdict, Violation};
-use holdfast_consensus::{LogId, Term};
+use holdfast_consensus::{Index, LogId, Term};
 
 /// Name of the property.
 pub const PROPERTY: &str = "promises-survive";
@@ -24,6 +28,13 @@ impl Promises {
     /// An acknowledgement left that reports this durable entry.
     pub fn on_acknowledged(&mut self, durable: LogId) {
         self.acknowledged = self.acknowledged.max(durable);
+    }
+
+    /// A leader replaces what the member has acknowledged from an index on; before it lies `kept`.
+    pub fn on_replaced(&mut self, from: Index, kept: LogId) {
+        if self.acknowledged.index >= from {
+            self.acknowledged = kept;
+        }
     }
 
     /// The member is back with this hard term and this end of its log.
@@ -63,5 +74,16 @@ mod tests {
         assert_eq!(promises.on_restart("a", Term(5), LogId::new(4, 2)), Ok(()), "replaced");
         assert!(promises.on_restart("a", Term(3), LogId::new(3, 9)).is_err());
         assert!(promises.on_restart("a", Term(4), LogId::new(3, 8)).is_err());
+    }
+
+    #[test]
+    fn what_a_leader_replaced_is_no_promise_any_more_and_what_lies_before_it_is() {
+        let mut promises = Promises::default();
+        promises.on_acknowledged(LogId::new(5, 9));
+        promises.on_replaced(Index(10), LogId::new(5, 9));
+        assert!(promises.on_restart("a", Term(6), LogId::new(4, 9)).is_err(), "not replaced");
+        promises.on_replaced(Index(9), LogId::new(4, 8));
+        assert_eq!(promises.on_restart("a", Term(6), LogId::new(4, 9)), Ok(()));
+        assert!(promises.on_restart("a", Term(6), LogId::new(4, 7)).is_err());
     }
 }

@@ -229,7 +229,16 @@ impl World {
                 self.claims(node, *through)?;
                 self.suite.on_commit(&self.nodes[node].name, *through)
             }
-            Seen::Truncated { from, .. } => n.marks.on_truncated(&n.name, *from),
+            Seen::Truncated { from, why, .. } => {
+                let kept = n.process.as_ref().and_then(|process| {
+                    let term = process.replica.core().term_at(from.prev())?;
+                    Some(LogId { term, index: from.prev() })
+                });
+                if let (Cut::Replaced | Cut::Snapshot, Some(kept)) = (why, kept) {
+                    n.promises.on_replaced(*from, kept);
+                }
+                n.marks.on_truncated(&n.name, *from)
+            }
             Seen::Applied { through, digest, skipped } => {
                 let before = n.marks.applied();
                 n.marks.on_applied(&n.name, *through)?;
