@@ -10,7 +10,8 @@
 //! replaced by a leader. What they must never do is in [`Violation`], each with its proof.
 
 use crate::disk::Disk;
-use crate::inspect::{Report, identity, judged, look};
+use crate::fault::poison;
+use crate::inspect::{Report, identity, judged, steady};
 use crate::rebuild::entry_at;
 use crate::scan::Inventory;
 use crate::state::State;
@@ -249,8 +250,7 @@ pub struct Diff {
 /// # Errors
 /// [`LogFault::Refused`] if a newer build wrote it, or what the disk says. Damage is no error.
 pub fn evidence<D: Disk>(disk: &D) -> Result<Evidence<D>, LogFault> {
-    let found = look(disk)?;
-    let (report, state) = judged(disk, &found)?;
+    let (found, (report, state)) = steady(disk, |found| judged(disk, found))?;
     let identity = identity(disk)?;
     let newest = found.segments.values().rev().find_map(|l| l.header.as_ref().ok());
     let (cluster, epoch) = match (&identity, newest) {
@@ -293,6 +293,12 @@ impl<D: Disk> Evidence<D> {
             Some(false) => Seen::Unknown,
             None => {
                 let entry = Box::new(entry_at(&self.found, index, at)?);
+                let same = entry.identity().is_ok_and(|identity| identity.crc == at.crc);
+                if entry.id != (LogId { term: at.term, index }) || !same {
+                    // A live node has given the segment up, and uses its file again.
+                    let why = "the file holds another segment by now; try again";
+                    return Err(poison("read an entry", why));
+                }
                 let path = self.found.segments.get(&at.segment).map(|loaded| loaded.path.clone());
                 let place = (path.unwrap_or_default(), at.offset);
                 Seen::Entry { entry, crc: at.crc, place }

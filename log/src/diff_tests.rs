@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Log, LogOptions, MemDisk, Owner};
+use crate::{DiskFile, Log, LogOptions, MemDisk, Owner};
 use bytes::Bytes;
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::traits::LogStore;
@@ -183,4 +183,17 @@ fn a_log_of_which_nothing_is_proved_is_not_compared() {
     let evidence = evidence(&damaged).unwrap();
     assert!(evidence.side().report.fault.is_some());
     assert_eq!(diff(&whole, &damaged).verdict, Verdict::Unknown);
+}
+
+#[test]
+fn a_file_that_a_live_node_uses_again_meanwhile_gives_no_entry_of_another() {
+    let disk = of(&[1; 10], 10, 1);
+    let others: Vec<_> = (1..=10).map(|index| entry(1, index, "y")).collect();
+    let other = log(1, CLUSTER, &others, 10, 1);
+    let evidence = evidence(&disk).unwrap();
+    assert!(matches!(evidence.seen(Index(5)), Ok(Some(Seen::Entry { .. }))));
+    let (path, bytes) = other.files().into_iter().find(|(p, _)| p.starts_with("log/0")).unwrap();
+    disk.open(&path, crate::Mode::Write).unwrap().write_at(0, &bytes).unwrap();
+    let seen = evidence.seen(Index(5));
+    assert!(matches!(seen, Err(LogFault::Poisoned { .. })), "{seen:?}");
 }

@@ -163,7 +163,7 @@ pub fn records<D: Disk>(disk: &D) -> Result<Records<D>, LogFault> {
     Ok(Records { files: files.collect(), current: None })
 }
 
-pub(crate) fn look<D: Disk>(disk: &D) -> Result<Inventory<D::File>, LogFault> {
+fn look<D: Disk>(disk: &D) -> Result<Inventory<D::File>, LogFault> {
     let mut tries = 1;
     loop {
         match inventory(disk, Mode::Read) {
@@ -175,11 +175,12 @@ pub(crate) fn look<D: Disk>(disk: &D) -> Result<Inventory<D::File>, LogFault> {
 }
 
 /// What `act` says of a log while its files stand. If a live node gave one up meanwhile, its bytes may
-/// have become another segment's under the reader, and it is looked at again.
-fn steady<D: Disk, T>(
+/// have become another segment's under the reader, and it is looked at again. The files, still open,
+/// come with it.
+pub(crate) fn steady<D: Disk, T>(
     disk: &D,
     act: impl Fn(&Inventory<D::File>) -> Result<T, LogFault>,
-) -> Result<T, LogFault> {
+) -> Result<(Inventory<D::File>, T), LogFault> {
     let mut tries = 1;
     loop {
         let found = look(disk)?;
@@ -190,7 +191,7 @@ fn steady<D: Disk, T>(
         };
         let stands = |path: &String| names.iter().any(|name| path.ends_with(&format!("/{name}")));
         if tries == TRIES || found.segments.values().all(|loaded| stands(&loaded.path)) {
-            return said;
+            return said.map(|said| (found, said));
         }
         tries += 1;
     }
@@ -203,7 +204,7 @@ fn steady<D: Disk, T>(
 /// # Errors
 /// What the start would refuse the log for, or what the disk says.
 pub fn proved<D: Disk>(disk: &D) -> Result<Recovered, LogFault> {
-    let (state, held) = steady(disk, rebuild::look)?;
+    let (_, (state, held)) = steady(disk, rebuild::look)?;
     let (terms, holes) = (state.known_terms(), state.named_holes());
     Ok(Recovered {
         hard: state.hard,
@@ -404,7 +405,7 @@ fn cluster_of<D: Disk>(disk: &D, told: ClusterId) -> ClusterId {
 /// [`LogFault::Refused`] if a newer build wrote it, or what the disk says. Damage is no error: it
 /// is what the report is about.
 pub fn verify<D: Disk>(disk: &D) -> Result<Report, LogFault> {
-    steady(disk, |found| judged(disk, found).map(|(report, _)| report))
+    Ok(steady(disk, |found| judged(disk, found))?.1.0)
 }
 
 /// As [`verify`], of files that are open already. Beside the report stands what the log says when it
