@@ -767,3 +767,22 @@ fn the_side_index_costs_no_sync_and_not_a_block() {
         assert_eq!(bytes, before, "{entries} of {len}");
     }
 }
+
+/// Seed 774476 of the simulator: a leader with a wrong time proposed what no log can go on with.
+#[test]
+fn an_entry_that_goes_back_in_term_or_time_is_refused_before_the_first_byte() {
+    let disk = three_batches();
+    let mut log = open(&disk).unwrap();
+    let before = disk.files();
+    for (term, time) in [(1, 5), (0, 7)] {
+        let entry = Entry { time, ..command(term, 7, 100) };
+        let append = Entries::new(vec![entry]).unwrap();
+        let persist = Persist { seq: Seq(1), truncate_from: None, append, hard: None };
+        let refused = log.persist(&[persist]);
+        let named = matches!(&refused, Err(LogFault::Refused(why)) if why.contains("goes back"));
+        assert!(named, "{refused:?}");
+        assert_eq!(disk.files(), before, "not a byte was written");
+        log.reopen().unwrap();
+    }
+    append(&mut log, 2, 7, 8);
+}

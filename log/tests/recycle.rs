@@ -126,10 +126,6 @@ fn a_crash_anywhere_in_the_life_of_a_file_loses_nothing() {
 }
 
 #[test]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the number of an inode is no matter of the Disk trait"
-)]
 fn a_file_whose_bytes_somebody_holds_is_not_used_again() {
     let dir = tempfile::tempdir().expect("a directory");
     let disk = RealDisk::open(dir.path()).expect("there");

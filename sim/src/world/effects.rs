@@ -5,7 +5,7 @@ use crate::check::{Verdict, Violation, durable_promises};
 use crate::faults::Fault;
 use crate::node::{TheLog, TheMachine};
 use crate::trace::What;
-use holdfast_consensus::event::{Event as Seen, RoleKind};
+use holdfast_consensus::event::{Cut, Event as Seen, RoleKind};
 use holdfast_consensus::invariant::{self, Before};
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::job::{Done, Job, LogJob, LogResult, ReplicaEffect, ReplicaInput};
@@ -230,7 +230,7 @@ impl World {
                 self.suite.on_commit(&self.nodes[node].name, *through)
             }
             Seen::Truncated { from, why, .. } => {
-                let kept = n.process.as_ref().and_then(|process| {
+                let kept = n.process().and_then(|process| {
                     let term = process.replica.core().term_at(from.prev())?;
                     Some(LogId { term, index: from.prev() })
                 });
