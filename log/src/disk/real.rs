@@ -73,13 +73,18 @@ impl RealDisk {
         &self.root
     }
 
-    /// True if some process holds this lock file (see [`Disk::lock`]). Nothing is written, and no
-    /// file is made; the lock is shared for a moment, in which nobody could take it.
+    /// True if some process holds this lock file (see [`Disk::lock`]), even if the file is gone.
+    /// Nothing is written, and no file is made; the lock is shared for a moment, in which nobody
+    /// could take it.
     ///
     /// # Errors
     /// What the system says.
     pub fn is_locked(&self, path: &str) -> io::Result<bool> {
         let path = self.path(path)?;
+        let dir = File::open(holder(&path)).map_err(|e| named("open", holder(&path), &e))?;
+        if matches!(dir.try_lock_shared(), Err(TryLockError::WouldBlock)) {
+            return Ok(true);
+        }
         let file = match File::open(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
             file => file.map_err(|e| named("open", &path, &e))?,
@@ -107,6 +112,24 @@ impl RealDisk {
 /// The error with operation and path, of the same kind.
 fn named(operation: &str, path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{operation} {}: {error}", path.display()))
+}
+
+/// The directory that a file lies in.
+fn holder(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
+}
+
+/// Locks the directory of a lock file. `None` where directories cannot be locked, as on file systems
+/// that lock only what is open for writing: the file alone has to do there.
+fn lock_holder(path: &Path) -> io::Result<Option<File>> {
+    let dir = File::open(holder(path)).map_err(|e| named("open", holder(path), &e))?;
+    match dir.try_lock() {
+        Ok(()) => Ok(Some(dir)),
+        Err(TryLockError::WouldBlock) => {
+            Err(named("lock", path, &io::Error::from(io::ErrorKind::WouldBlock)))
+        }
+        Err(TryLockError::Error(_)) => Ok(None),
+    }
 }
 
 fn sync_directory(path: &Path) -> io::Result<()> {
@@ -196,8 +219,10 @@ impl Disk for RealDisk {
             .open(&path)
             .map_err(|e| named("open", &path, &e))?;
         match file.try_lock() {
-            // The lock goes with the descriptor, even if the process is killed.
-            Ok(()) => Ok(Box::new(file)),
+            // A lock file can be removed under its holder, and the next process would lock another
+            // one: the directory goes wherever the data go. The locks go with the descriptors, even
+            // if the process is killed.
+            Ok(()) => Ok(Box::new((file, lock_holder(&path)?))),
             Err(TryLockError::WouldBlock) => {
                 Err(named("lock", &path, &io::Error::from(io::ErrorKind::WouldBlock)))
             }

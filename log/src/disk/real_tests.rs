@@ -123,6 +123,11 @@ fn a_lock_is_seen_without_being_taken() {
     assert!(!dir.path().join("lock").exists(), "looking makes no file");
     let held = disk.lock("lock").unwrap();
     assert!(disk.is_locked("lock").unwrap());
+    // Whoever removes the file does not get in.
+    disk.unlink("lock").unwrap();
+    assert!(disk.is_locked("lock").unwrap());
+    let again = disk.lock("lock").map(drop).unwrap_err();
+    assert_eq!(again.kind(), io::ErrorKind::WouldBlock, "{again}");
     drop(held);
     assert!(!disk.is_locked("lock").unwrap());
     disk.lock("lock").unwrap();
