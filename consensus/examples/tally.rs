@@ -66,7 +66,7 @@ impl State {
         match &entry.body {
             Body::Blank => {}
             Body::Membership(membership) => {
-                self.membership = membership.clone();
+                self.membership = membership.as_ref().clone();
                 self.membership_index = entry.id.index;
             }
             Body::Command(command) => replies.push((entry.id.index, self.run(command))),
@@ -253,7 +253,8 @@ impl World {
     fn found(shelf: &Shelf) -> Result<Self, Box<dyn std::error::Error>> {
         let member = MemberId(1);
         let membership = Membership::of_voters([(member, "n1".to_owned())]);
-        let first = Entry { id: LogId::new(1, 1), time: 0, body: Body::Membership(membership) };
+        let first =
+            Entry { id: LogId::new(1, 1), time: 0, body: Body::Membership(membership.into()) };
         let mut log = MemoryLog::new();
         log.persist(&[Persist {
             seq: Seq(1),

@@ -183,8 +183,8 @@ mod tests {
             entry(1, 1, 5, body(2)),
             entry(1, 1, 5, Body::Blank),
             entry(1, 1, 5, Body::Command(Bytes::new())),
-            entry(1, 1, 5, Body::Membership(voters(1))),
-            entry(1, 1, 5, Body::Membership(voters(2))),
+            entry(1, 1, 5, Body::Membership(voters(1).into())),
+            entry(1, 1, 5, Body::Membership(voters(2).into())),
         ];
         let mut seen: Vec<u32> = all.iter().map(|e| e.identity().expect("small").crc).collect();
         seen.sort_unstable();

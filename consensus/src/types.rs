@@ -117,7 +117,8 @@ pub enum Body {
     /// A command for the state machine: entry type (u16) and payload, opaque to consensus.
     Command(Bytes),
     /// A configuration; in force from the moment it is in the log (dissertation 4.1).
-    Membership(Membership),
+    /// Boxed, so that an entry stays small: nearly all of them are commands.
+    Membership(Box<Membership>),
 }
 
 /// One entry of the replicated log.

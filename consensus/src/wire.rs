@@ -364,7 +364,7 @@ fn entry_head(entry: &Entry) -> Result<EntryHead, FrameError> {
 fn body_head(body: &Body) -> Result<BodyHead, FrameError> {
     Ok(match body {
         Body::Blank => BodyHead::Blank,
-        Body::Membership(m) => BodyHead::Membership(m.clone()),
+        Body::Membership(m) => BodyHead::Membership(m.as_ref().clone()),
         Body::Command(bytes) => BodyHead::Command {
             len: u32::try_from(bytes.len()).map_err(|_| FrameError::Malformed("command length"))?,
         },
@@ -375,7 +375,7 @@ fn body_head(body: &Body) -> Result<BodyHead, FrameError> {
 fn body_from(head: BodyHead, rest: &mut Bytes) -> Result<Body, FrameError> {
     Ok(match head {
         BodyHead::Blank => Body::Blank,
-        BodyHead::Membership(m) if m.is_well_formed() => Body::Membership(m),
+        BodyHead::Membership(m) if m.is_well_formed() => Body::Membership(m.into()),
         BodyHead::Membership(_) => return Err(FrameError::Malformed("unsorted configuration")),
         BodyHead::Command { len } if len as usize <= rest.len() => {
             Body::Command(rest.split_to(len as usize))

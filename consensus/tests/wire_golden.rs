@@ -54,7 +54,7 @@ fn entries() -> Entries {
     Entries::new(vec![
         entry(6, Body::Blank),
         entry(7, Body::Command(Bytes::from_static(b"\x01\x00topic"))),
-        entry(8, Body::Membership(membership())),
+        entry(8, Body::Membership(membership().into())),
     ])
     .expect("consecutive entries")
 }
@@ -477,7 +477,7 @@ fn any_append() -> impl Strategy<Value = Message> {
     let body = prop_oneof![
         Just(Body::Blank),
         any_bytes().prop_map(Body::Command),
-        any_membership().prop_map(Body::Membership),
+        any_membership().prop_map(|m| Body::Membership(m.into())),
     ];
     let steps = proptest::collection::vec((0u64..3, 0u64..1000, body), 0..6);
     (any_log_id(), any::<u64>(), any::<u64>(), any::<bool>(), steps).prop_map(

@@ -44,7 +44,7 @@ fn both_messages_have_their_golden_bytes() {
                 entries: vec![
                     command(5),
                     entry(2, 9, Body::Blank),
-                    entry(3, 11, Body::Membership(voters)),
+                    entry(3, 11, Body::Membership(voters.into())),
                 ],
             },
             "a60000000f0000000700000000000000030000000000000002000000000000000500000000000000\

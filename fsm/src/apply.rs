@@ -25,7 +25,7 @@ pub(crate) fn entry(
     let answer = match &entry.body {
         Body::Blank => None,
         Body::Membership(membership) => {
-            header.membership = membership.clone();
+            header.membership = membership.as_ref().clone();
             header.membership_index = entry.id.index;
             None
         }

@@ -51,7 +51,7 @@ fn lived(others: u64, logged: u64, applied: u64, cut: bool) -> MemDisk {
     let mut home = Home::open(disk.clone(), &options).expect("the home opens");
     home.found(CLUSTER, 1, voters(others)).expect("founds");
     let mut started = start(home, disk.clone(), options_of_store()).expect("starts");
-    let mut founding = entry(1, Body::Membership(voters(others)));
+    let mut founding = entry(1, Body::Membership(voters(others).into()));
     founding.time = 0;
     let mut entries = vec![founding];
     entries.extend((2..=logged).map(|n| command(n, None, &put(&format!("k{n}"), "v"))));

@@ -195,7 +195,7 @@ fn hex(bytes: &[u8]) -> String {
 fn stream() -> Vec<u8> {
     let mut machine = fresh();
     machine
-        .apply(&run(vec![entry(1, Body::Membership(voters(2)))]), &mut Vec::new())
+        .apply(&run(vec![entry(1, Body::Membership(voters(2).into()))]), &mut Vec::new())
         .expect("applies");
     apply_one(&mut machine, None, &Command::RegisterSession);
     apply_one(&mut machine, session(2, 1), &create("a"));

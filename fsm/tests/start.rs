@@ -36,8 +36,9 @@ fn begin(disk: &MemDisk) -> Result<Started<MemDisk>, StartError> {
 
 /// A history whose first entry is the one that founding wrote.
 fn history(last: u64) -> Entries {
-    let founding =
-        holdfast_consensus::Body::Membership(Membership::of_voters([(MEMBER, "n1".to_owned())]));
+    let founding = holdfast_consensus::Body::Membership(
+        Membership::of_voters([(MEMBER, "n1".to_owned())]).into(),
+    );
     let mut entries = vec![entry(1, founding)];
     entries[0].time = 0;
     entries.extend((2..=last).map(|n| command(n, None, &put(&format!("k{n}"), "v"))));

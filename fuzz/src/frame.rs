@@ -96,7 +96,7 @@ fn append() -> Message {
     let entries = Entries::new(vec![
         entry(6, Body::Blank),
         entry(7, Body::Command(Bytes::from_static(b"\x01\x00topic"))),
-        entry(8, Body::Membership(membership())),
+        entry(8, Body::Membership(membership().into())),
     ]);
     Message::Append {
         term: Term(2),

@@ -38,7 +38,7 @@ fn sample() -> Result<BTreeMap<String, Vec<u8>>, LogFault> {
             id: LogId::new(seq.div_ceil(3), index),
             time: index,
             body: match index {
-                1 => Body::Membership(Membership::of_voters(names.clone())),
+                1 => Body::Membership(Membership::of_voters(names.clone()).into()),
                 2 => Body::Blank,
                 _ => Body::Command(Bytes::from(vec![seq.to_le_bytes()[0]; 3000])),
             },

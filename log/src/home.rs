@@ -152,7 +152,7 @@ impl<D: Disk> Home<D> {
 
     fn finish_founding(&mut self, membership: Membership) -> Result<(), HomeError> {
         let recovered = self.log.recovered();
-        let body = Body::Membership(membership);
+        let body = Body::Membership(membership.into());
         let entry = Entry { id: LogId::new(1, 1), time: 0, body };
         if !recovered.holes.is_empty() {
             // Nobody else has it yet, and the identity file repeats it.

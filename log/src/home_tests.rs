@@ -53,7 +53,7 @@ fn founding_writes_the_first_configuration_and_the_marker() {
     assert_eq!((found.last, found.hard.term), (LogId::new(1, 1), Term(1)));
     assert_eq!(found.memberships, [(Index(1), three())]);
     let first = log.reader().read(Index(1), Index(1), 1).unwrap();
-    assert_eq!(first.as_slice()[0].body, Body::Membership(three()));
+    assert_eq!(first.as_slice()[0].body, Body::Membership(three().into()));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::fault::poison;
 use crate::newest::Newest;
 use crate::position::{BLOCK, LOG_DIR, Name, Position, align_up};
-use crate::reader::{Change, Reader, Table};
+use crate::reader::{Changes, Reader, Table};
 use crate::rebuild::{self, Start};
 use crate::record::Item;
 use crate::segment::{Owner, Segment};
@@ -13,6 +13,7 @@ use crate::snapshot_files::SnapshotFiles;
 use crate::spare::{Making, Spare, SpareFile};
 use crate::state::State;
 use crate::sync::{Ordering, RwLock};
+use crate::writer::Planned;
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::traits::{LogStore, SnapshotStore};
@@ -84,7 +85,7 @@ pub struct Log<D: Disk> {
     pub(crate) making: Arc<Making>,
     pub(crate) table: Arc<RwLock<Table<D::File>>>,
     /// Changes that become visible with the next sync.
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Changes,
     /// A watermark is written and not synced yet.
     pub(crate) unsynced: bool,
     /// The durable position and commit of the last watermark written.
@@ -136,7 +137,7 @@ impl<D: Disk> Log<D> {
             retired: None,
             making: Arc::default(),
             table: Arc::new(RwLock::new(table)),
-            changes: Vec::new(),
+            changes: Changes::default(),
             unsynced: false,
             newest: opened.newest,
             held: opened.held,
@@ -216,21 +217,20 @@ impl<D: Disk> Log<D> {
         }
         let kept = self.state.keeps_suffix(to.last);
         let item = Item::base(to, kept).map_err(|e| LogFault::Refused(e.0))?;
-        let mut items = vec![item];
-        self.ensure_spares(&self.segments_wanted(&items))?;
+        let mut planned = Planned::of(vec![item]);
+        self.ensure_spares(&self.segments_wanted(&planned))?;
         if !kept && to.last.index.next() < self.active.header.first {
             // As with any cut: a segment never goes on below its own first index, so that it
             // stands alone once older ones are gone.
-            let room = items.iter().map(Item::size).sum::<u64>() * 2;
+            let room = planned.bytes * 2;
             self.ensure_spares(&[self.fresh_size(room)])?;
             self.seal(self.state.hard)?;
             self.state.rebase(to, false).map_err(LogFault::Refused)?;
             self.enter_fresh_segment()?;
             let meta = self.state.meta_at(self.state.last);
-            items.insert(0, Item::meta(&meta).map_err(|e| LogFault::Refused(e.0))?);
+            planned.begin_with(Item::meta(&meta).map_err(|e| LogFault::Refused(e.0))?);
         }
-        self.write_and_sync(items)?;
-        self.publish_table();
+        self.write_and_sync(planned)?;
         Ok(self.state.last)
     }
 
@@ -353,8 +353,9 @@ impl<D: Disk> LogStore for Log<D> {
             return Ok(filled);
         }
         self.poisoning(|log| {
-            log.ensure_spares(&log.segments_wanted(&items))?;
-            log.write_and_sync(items)
+            let planned = Planned::of(items);
+            log.ensure_spares(&log.segments_wanted(&planned))?;
+            log.write_and_sync(planned)
         })?;
         Ok(filled)
     }
@@ -433,16 +434,8 @@ impl<D: Disk> Log<D> {
                 segment.publish(self.offset);
             }
         }
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        for (unique, segment) in &self.segments {
-            if !table.segments.contains_key(unique) {
-                table.segments.insert(*unique, Arc::clone(segment));
-            }
-        }
-        for change in self.changes.drain(..) {
-            table.apply(change);
-        }
-        drop(table);
+        let table = &mut *self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.follow(&self.state, &self.segments, &mut self.changes);
         self.durable =
             Position { segment: self.active.header.unique, offset: self.offset, seq: self.seq.0 };
         self.unsynced = false;

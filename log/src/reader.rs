@@ -3,7 +3,7 @@
 use crate::disk::{Disk, DiskFile};
 use crate::record::{Header, entry_of, shared_entry};
 use crate::segment::Segment;
-use crate::state::{EntryAt, State};
+use crate::state::{EntryAt, State, give_back};
 use crate::sync::RwLock;
 use bytes::Bytes;
 use holdfast_consensus::damage::{Hole, Identity};
@@ -29,15 +29,31 @@ pub(crate) struct Table<F> {
     pub(crate) unknown: BTreeSet<Index>,
 }
 
-/// A change of the table, made visible after the sync that it depends on.
-#[derive(Copy, Clone, Debug)]
-pub(crate) enum Change {
-    /// Entries from here on are void.
-    Cut(Index),
-    /// An entry follows.
-    Push(EntryAt),
+/// What was written of entries that readers see, and what they see only after the sync that it
+/// depends on. Entries that follow need no word: they are what the log holds behind the table.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// Entries from here on are void, whatever follows now.
+    cut: Option<Index>,
+    /// Holes that are filled.
+    filled: Vec<Index>,
+}
+
+impl Changes {
+    /// Entries from `from` on are void.
+    pub(crate) fn cut(&mut self, from: Index) {
+        self.cut = Some(self.cut.map_or(from, |cut| cut.min(from)));
+    }
+
     /// The hole at this index is filled.
-    Fill(Index, EntryAt),
+    pub(crate) fn fill(&mut self, index: Index) {
+        self.filled.push(index);
+    }
+
+    /// None of it came to be durable.
+    pub(crate) fn clear(&mut self) {
+        (self.cut, self.filled) = (None, Vec::new());
+    }
 }
 
 impl<F> Table<F> {
@@ -51,28 +67,47 @@ impl<F> Table<F> {
         }
     }
 
-    pub(crate) fn apply(&mut self, change: Change) {
-        match change {
-            Change::Cut(from) => {
-                let keep = from.0.saturating_sub(self.first.0);
-                self.entries.truncate(usize::try_from(keep).unwrap_or(usize::MAX));
-                self.unknown.split_off(&from);
-            }
-            Change::Push(at) => self.entries.push_back(at),
-            Change::Fill(index, at) => {
-                let place = index.0.checked_sub(self.first.0).and_then(|n| usize::try_from(n).ok());
-                if let Some(entry) = place.and_then(|n| self.entries.get_mut(n)) {
-                    *entry = at;
-                }
-                self.unknown.remove(&index);
+    /// Shows what the log holds now, all of it durable: `changes` says what became of entries that
+    /// were shown before.
+    pub(crate) fn follow(
+        &mut self,
+        state: &State,
+        segments: &BTreeMap<u64, Arc<Segment<F>>>,
+        changes: &mut Changes,
+    ) {
+        if state.first() != self.first {
+            // A new base: nothing of what was shown stands where it stood.
+            *self = Self::of(state, segments);
+            return changes.clear();
+        }
+        for (unique, segment) in segments {
+            if !self.segments.contains_key(unique) {
+                self.segments.insert(*unique, Arc::clone(segment));
             }
         }
+        if let Some(from) = changes.cut.take() {
+            let keep = from.0.saturating_sub(self.first.0);
+            self.entries.truncate(usize::try_from(keep).unwrap_or(usize::MAX));
+            self.unknown.split_off(&from);
+        }
+        for index in changes.filled.drain(..) {
+            let place = index.0.checked_sub(self.first.0).and_then(|n| usize::try_from(n).ok());
+            if let Some((n, at)) = place.zip(state.entry(index))
+                && let Some(entry) = self.entries.get_mut(n)
+            {
+                *entry = *at;
+            }
+            self.unknown.remove(&index);
+        }
+        assert!(self.entries.len() <= state.entries.len(), "what is shown is held");
+        self.entries.extend(state.entries.range(self.entries.len()..).copied());
     }
 
     /// Entries before `first`, and this segment, are given up.
     pub(crate) fn compact(&mut self, first: Index, segment: u64) {
         let gone = usize::try_from(first.0.saturating_sub(self.first.0)).unwrap_or(usize::MAX);
         self.entries.drain(..gone.min(self.entries.len()));
+        give_back(&mut self.entries);
         self.first = self.first.max(first);
         self.unknown = self.unknown.split_off(&first);
         self.segments.remove(&segment);

@@ -164,7 +164,7 @@ impl Item {
             Body::Membership(m) => {
                 let bytes =
                     codec::encode("configuration", m).map_err(|e| TooLarge(e.to_string()))?;
-                (2, bytes.into(), Some(Box::new(m.clone())))
+                (2, bytes.into(), Some(m.clone()))
             }
         };
         if payload.len() > BODY_MAX - ENTRY_PREFIX {
@@ -266,6 +266,7 @@ pub(crate) fn encode_batch(
     let flags = if head.hard.voted_for.is_some() { HAS_VOTE } else { 0 };
     let top = Top { kind: Kind::Batch, flags, id: LogId { term: head.hard.term, index: Index(0) } };
     at.chain = put_record(out, at, top, &[&body]);
+    out.reserve(usize::try_from(len).unwrap_or(0));
     let mut offsets = Vec::with_capacity(items.len());
     for item in items {
         offsets.push(out.len() as u64);
@@ -323,30 +324,35 @@ fn put_record(out: &mut Vec<u8>, at: At, top: Top, parts: &[&[u8]]) -> u32 {
     let start = out.len();
     let len: usize = parts.iter().map(|p| p.len()).sum();
     assert!(len <= BODY_MAX, "record bodies are bounded where items are made");
-    out.push(MAGIC);
-    out.push(top.kind as u8);
-    out.extend_from_slice(&top.flags.to_le_bytes());
-    out.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
-    out.extend_from_slice(&top.id.term.0.to_le_bytes());
-    out.extend_from_slice(&top.id.index.0.to_le_bytes());
-    out.extend_from_slice(&at.chain.to_le_bytes());
-    out.extend_from_slice(&[0; 4]);
+    let mut head = [0; RECORD_HEADER];
+    head[0] = MAGIC;
+    head[1] = top.kind as u8;
+    head[2..4].copy_from_slice(&top.flags.to_le_bytes());
+    head[4..8].copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
+    head[8..16].copy_from_slice(&top.id.term.0.to_le_bytes());
+    head[16..24].copy_from_slice(&top.id.index.0.to_le_bytes());
+    head[24..28].copy_from_slice(&at.chain.to_le_bytes());
+    out.extend_from_slice(&head);
     for part in parts {
         out.extend_from_slice(part);
     }
-    out.resize(start + RECORD_HEADER + len.next_multiple_of(8), 0);
+    out.extend_from_slice(&[0; 8][..len.next_multiple_of(8) - len]);
     let crc = record_crc(at.unique, at.origin + start as u64, &out[start..]);
     out[start + 28..start + 32].copy_from_slice(&crc.to_le_bytes());
     crc
 }
 
+/// Aligned, so that the checksum takes whole words of it: every record pays for this.
+#[repr(align(8))]
+struct Salt([u8; 44]);
+
 /// CRC of a whole record (header, body, padding) at this offset of the segment with this unique id.
 pub(crate) fn record_crc(unique: u64, offset: u64, record: &[u8]) -> u32 {
-    let mut salt = [0; 44];
-    salt[0..8].copy_from_slice(&unique.to_le_bytes());
-    salt[8..16].copy_from_slice(&offset.to_le_bytes());
-    salt[16..44].copy_from_slice(&record[..28]);
-    let sum = crc32c::crc32c(&salt);
+    let mut salt = Salt([0; 44]);
+    salt.0[0..8].copy_from_slice(&unique.to_le_bytes());
+    salt.0[8..16].copy_from_slice(&offset.to_le_bytes());
+    salt.0[16..44].copy_from_slice(&record[..28]);
+    let sum = crc32c::crc32c(&salt.0);
     crc32c::crc32c_append(sum, &record[RECORD_HEADER..])
 }
 
@@ -547,7 +553,7 @@ impl EntryFacts {
             Bytes::new()
         })?;
         let membership = match &entry.body {
-            Body::Membership(m) => Some(Box::new(m.clone())),
+            Body::Membership(m) => Some(m.clone()),
             _ => None,
         };
         let weight = u32::try_from(entry.weight() + command).unwrap_or(u32::MAX);

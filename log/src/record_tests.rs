@@ -68,7 +68,7 @@ fn every_kind() -> Vec<Item> {
         Item::meta(&meta).unwrap(),
         entry(3, 10, 100, Body::Blank),
         entry(3, 11, 110, Body::Command(Bytes::from_static(b"hello"))),
-        entry(3, 12, 120, Body::Membership(voter())),
+        entry(3, 12, 120, Body::Membership(voter().into())),
         Item::Truncate { from: Index(11), needs: 2 },
         Item::Watermark { at: Position { segment: 5, offset: 8192, seq: 77 }, commit: Index(10) },
         Item::base(&label, true).unwrap(),

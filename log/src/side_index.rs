@@ -38,8 +38,9 @@ const LINE_MAX: usize = 32;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pending {
     bytes: Vec<u8>,
-    /// Start of the part under construction, and the entry that needs no id.
+    /// Start of the part under construction, its lines, and the entry that needs no id.
     part: usize,
+    lines: u32,
     next: LogId,
 }
 
@@ -47,9 +48,14 @@ impl Pending {
     /// Takes in a batch that was written at this place, behind `prev`.
     pub(crate) fn batch(&mut self, at: Position, prev: LogId, items: &[Item]) {
         self.begin(at, prev);
+        self.bytes.reserve(8 * items.len());
         for item in items {
             let size = item.size();
-            with_parts(item, |top, parts| self.line(top, size, parts));
+            match item {
+                // Nearly all of them.
+                Item::Entry { id, crc, .. } if *id == self.next => self.plain(size, *crc),
+                _ => with_parts(item, |top, parts| self.line(top, size, parts)),
+            }
         }
         self.end();
     }
@@ -90,16 +96,25 @@ impl Pending {
         for field in [at.segment, at.offset, prev.term.0, prev.index.0, 0] {
             self.bytes.extend_from_slice(&field.to_le_bytes());
         }
+        self.lines = 0;
         self.next = LogId { index: prev.index.next(), ..prev };
+    }
+
+    /// The line of an entry that follows the one before.
+    fn plain(&mut self, size: u64, crc: u32) {
+        let mut line = [0; 8];
+        line[..4].copy_from_slice(&word(size, Kind::Entry as u8).to_le_bytes());
+        line[4..].copy_from_slice(&crc.to_le_bytes());
+        self.bytes.extend_from_slice(&line);
+        self.next.index = self.next.index.next();
+        self.lines += 1;
     }
 
     fn line(&mut self, top: Top, size: u64, parts: &[&[u8]]) {
         let entry = matches!(top.kind, Kind::Entry | Kind::Repair);
         let id = !matches!(top.kind, Kind::Seal | Kind::Index) && (!entry || top.id != self.next);
-        // Bodies are bounded far below 2^24 units.
-        let units = u32::try_from(size / 8).unwrap_or(u32::MAX) & 0x00FF_FFFF;
         let kind = top.kind as u8 | if id { HAS_ID } else { 0 };
-        self.bytes.extend_from_slice(&(units | u32::from(kind) << 24).to_le_bytes());
+        self.bytes.extend_from_slice(&word(size, kind).to_le_bytes());
         if id {
             self.bytes.extend_from_slice(&top.id.term.0.to_le_bytes());
             self.bytes.extend_from_slice(&top.id.index.0.to_le_bytes());
@@ -118,12 +133,12 @@ impl Pending {
                 parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
             }
         }
-        let count = u32_at(&self.bytes, self.part + 32) + 1;
-        self.bytes[self.part + 32..self.part + 36].copy_from_slice(&count.to_le_bytes());
+        self.lines += 1;
     }
 
     fn end(&mut self) {
         let len = u32::try_from(self.bytes.len() - self.part - PART_HEAD).unwrap_or(u32::MAX);
+        self.bytes[self.part + 32..self.part + 36].copy_from_slice(&self.lines.to_le_bytes());
         self.bytes[self.part + 36..self.part + 40].copy_from_slice(&len.to_le_bytes());
     }
 
@@ -151,6 +166,13 @@ impl Pending {
     pub(crate) const fn overhead(batches: u64) -> u64 {
         record_size(0) + batches * (PART_HEAD + 2 * LINE_MAX) as u64
     }
+}
+
+/// First word of a line: the size of the record in units of 8 bytes, and its kind.
+fn word(size: u64, kind: u8) -> u32 {
+    // Bodies are bounded far below 2^24 units.
+    let units = u32::try_from(size / 8).unwrap_or(u32::MAX) & 0x00FF_FFFF;
+    units | u32::from(kind) << 24
 }
 
 /// The item that a control record was made from.

@@ -10,7 +10,7 @@ fn entry(term: u64, index: u64, payload: &'static [u8]) -> Item {
 fn items() -> Vec<Item> {
     let meta = Meta { boot: 3, ..Meta::default() };
     let voter = Membership::of_voters([(MemberId(7), "a".to_owned())]);
-    let voter = Entry { id: LogId::new(2, 9), time: 6, body: Body::Membership(voter) };
+    let voter = Entry { id: LogId::new(2, 9), time: 6, body: Body::Membership(voter.into()) };
     vec![
         Item::meta(&meta).unwrap(),
         entry(2, 8, b"hello"),

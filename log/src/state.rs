@@ -20,6 +20,18 @@ pub(crate) struct EntryAt {
     pub(crate) time: Micros,
 }
 
+/// Entries whose places take too little room to be given back.
+const FEW: usize = 4096;
+
+/// Gives back the room of entries that are gone: a queue keeps that of its longest day for ever
+/// (BUGS B33).
+pub(crate) fn give_back(entries: &mut VecDeque<EntryAt>) {
+    if entries.capacity() > FEW.max(4 * entries.len()) {
+        // As much again stays, so that the next entries need not ask for it.
+        entries.shrink_to(FEW.max(2 * entries.len()));
+    }
+}
+
 impl EntryAt {
     /// True if the entry cannot be read.
     pub(crate) const fn is_hole(&self) -> bool {
@@ -160,7 +172,7 @@ impl State {
             // The entry at its end may have been a hole, of which no time was known.
             self.time = self.time.max(meta.time);
         } else {
-            self.entries.clear();
+            self.entries = VecDeque::new();
             self.terms.clear();
             self.memberships.clear();
             self.holes.clear();
@@ -191,6 +203,7 @@ impl State {
         let gone = usize::try_from(base.index.0 - self.base.index.0).unwrap_or(usize::MAX);
         self.holes = self.holes.split_off(&base.index.next());
         self.entries.drain(..gone.min(self.entries.len()));
+        give_back(&mut self.entries);
         let run = self.terms.partition_point(|start| start.index <= base.index);
         let first = base.index.next();
         let crossing = run.checked_sub(1).map(|at| self.terms[at].term);

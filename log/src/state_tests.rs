@@ -114,3 +114,26 @@ fn a_fresh_segment_repeats_the_state_at_its_beginning() {
     assert_eq!((meta.boot, meta.time), (4, 40));
     assert_eq!(meta.membership, Some((Index(1), voters(1))));
 }
+
+/// BUGS B33: what is measured is the room, not the length.
+#[test]
+fn compaction_gives_back_the_room_of_a_long_log() {
+    let mut state = State::default();
+    for index in 1..=100_000 {
+        state.append(LogId::new(1, index), at(index), None).unwrap();
+    }
+    let mut table = crate::reader::Table::<()>::of(&state, &BTreeMap::new());
+    assert!(state.entries.capacity() >= 100_000);
+    assert!(table.entries.capacity() >= 100_000);
+    state.compact(Index(99_990));
+    table.compact(state.first(), 1);
+    assert_eq!((state.entries.len(), table.entries.len()), (10, 10));
+    assert_eq!(state.entry(Index(99_991)), Some(&at(99_991)));
+    assert!(state.entries.capacity() <= 8192, "{}", state.entries.capacity());
+    assert!(table.entries.capacity() <= 8192, "{}", table.entries.capacity());
+    // A log that is about as long as ever keeps its room.
+    let mut steady = nine();
+    let room = steady.entries.capacity();
+    steady.compact(Index(3));
+    assert_eq!(steady.entries.capacity(), room);
+}

@@ -4,7 +4,6 @@ use crate::disk::{Disk, DiskFile};
 use crate::fault::{create_fault, poison};
 use crate::log::{KEPT_SPARES, Log};
 use crate::position::{BLOCK, BLOCK_BYTES, LOG_DIR, Name, Position, align_up, segment_name};
-use crate::reader::Change;
 use crate::rebuild::take_spare;
 use crate::record::{At, BATCH_RECORD, BatchHead, Item, encode_batch, shared_entry};
 use crate::segment::{Cursor, FIRST_BATCH, Join, Segment, SegmentHeader};
@@ -23,6 +22,36 @@ fn room_for_votes(segment: u64) -> u64 {
     (segment / 8).max((6 * BLOCK).min(segment / 4)).min(1 << 20)
 }
 
+/// Records that are to be written, and what they take together.
+#[derive(Debug, Default)]
+pub(crate) struct Planned {
+    items: Vec<Item>,
+    /// Bytes of all of them.
+    pub(crate) bytes: u64,
+    /// There is a truncation among them.
+    cuts: bool,
+}
+
+impl Planned {
+    pub(crate) fn of(items: Vec<Item>) -> Self {
+        let mut planned = Self::default();
+        items.into_iter().for_each(|item| planned.push(item));
+        planned
+    }
+
+    fn push(&mut self, item: Item) {
+        self.bytes += item.size();
+        self.cuts |= matches!(item, Item::Truncate { .. });
+        self.items.push(item);
+    }
+
+    /// What a fresh segment says first.
+    pub(crate) fn begin_with(&mut self, item: Item) {
+        self.bytes += item.size();
+        self.items.insert(0, item);
+    }
+}
+
 impl<D: Disk> Log<D> {
     /// All batches in order, then one sync. A batch that reaches over the end of a segment costs
     /// one more sync for each segment that it fills; nothing is acknowledged before the last.
@@ -30,17 +59,17 @@ impl<D: Disk> Log<D> {
         let Some(seq) = batches.iter().map(|b| b.seq).max() else { return Ok(self.seq) };
         let hard = batches.iter().rev().find_map(|b| b.hard).unwrap_or(self.state.hard);
         self.check_hard(hard);
-        let items = self.plan(batches)?;
+        let planned = self.plan(batches)?;
         // Whatever space is needed is there before the first byte is written.
-        let wanted = self.segments_wanted(&items);
+        let wanted = self.segments_wanted(&planned);
         self.ensure_spares(&wanted)?;
         let last = wanted.is_empty() && self.spares.len() <= KEPT_SPARES;
         if last && batches.iter().any(Persist::has_commands) {
-            self.leave_room(&items)?;
+            self.leave_room(&planned)?;
         }
         self.state.hard = hard;
         self.seq = self.seq.max(seq);
-        self.write_and_sync(items)?;
+        self.write_and_sync(planned)?;
         Ok(self.seq)
     }
 
@@ -54,8 +83,10 @@ impl<D: Disk> Log<D> {
     }
 
     /// The records of these batches, checked against the log before anything is written.
-    fn plan(&self, batches: &[Persist]) -> Result<Vec<Item>, LogFault> {
-        let mut items = Vec::new();
+    fn plan(&self, batches: &[Persist]) -> Result<Planned, LogFault> {
+        let mut planned = Planned::default();
+        // With a truncation for each, and the side index that comes first.
+        planned.items.reserve(1 + batches.iter().map(|b| b.append.len() + 1).sum::<usize>());
         let mut next = self.state.last.index.next();
         let (mut term, mut time) = (self.state.last.term, self.state.time);
         for batch in batches {
@@ -72,7 +103,7 @@ impl<D: Disk> Log<D> {
                     return Err(refuse(format!("a cut from {from}: {why}")));
                 }
                 let needs = u32::try_from(batch.append.len()).unwrap_or(u32::MAX);
-                items.push(Item::Truncate { from, needs });
+                planned.push(Item::Truncate { from, needs });
                 next = from;
                 // Of what these very batches bring and cut again nothing is known here.
                 term = self.state.id_at(from.prev()).map_or(Term(0), |id| id.term);
@@ -89,11 +120,11 @@ impl<D: Disk> Log<D> {
                     return Err(refuse(format!("entry {} goes back behind {bound}", entry.id)));
                 }
                 (term, time) = (entry.id.term, entry.time);
-                items.push(Item::entry(entry).map_err(|e| refuse(e.0))?);
+                planned.push(Item::entry(entry).map_err(|e| refuse(e.0))?);
             }
             next = Index(next.0 + batch.append.len() as u64);
         }
-        Ok(items)
+        Ok(planned)
     }
 
     /// The records that fill holes, and the indexes that they fill. Refuses what cannot be the
@@ -141,7 +172,11 @@ impl<D: Disk> Log<D> {
     }
 
     /// Sizes of the fresh segments that these records need; rather one too many than too few.
-    pub(crate) fn segments_wanted(&self, items: &[Item]) -> Vec<u64> {
+    pub(crate) fn segments_wanted(&self, planned: &Planned) -> Vec<u64> {
+        if !planned.cuts && self.fits(self.overhead() + planned.bytes) {
+            return Vec::new();
+        }
+        let items = &planned.items;
         let (mut bytes, mut offset, mut size) = (self.bytes, self.offset, self.overhead());
         let mut first = self.active.header.first;
         let mut wanted = Vec::new();
@@ -230,8 +265,8 @@ impl<D: Disk> Log<D> {
 
     /// Commands leave room for votes, and for the entries that open a term or change a
     /// configuration, in a segment that may be the last one (R45).
-    fn leave_room(&mut self, items: &[Item]) -> Result<(), LogFault> {
-        if !self.takes_commands(self.overhead() + items.iter().map(Item::size).sum::<u64>()) {
+    fn leave_room(&mut self, planned: &Planned) -> Result<(), LogFault> {
+        if !self.takes_commands(self.overhead() + planned.bytes) {
             let spare = self.make_spare(0)?;
             self.spares.insert(0, spare);
         }
@@ -239,11 +274,11 @@ impl<D: Disk> Log<D> {
     }
 
     /// Writes records as one batch, or as several if a segment ends among them, and syncs.
-    pub(crate) fn write_and_sync(&mut self, mut items: Vec<Item>) -> Result<(), LogFault> {
+    pub(crate) fn write_and_sync(&mut self, planned: Planned) -> Result<(), LogFault> {
         self.touched = true;
+        let Planned { mut items, bytes, cuts } = planned;
         let (mut part, mut size) = (Vec::new(), self.overhead());
-        let cuts = items.iter().any(|item| matches!(item, Item::Truncate { .. }));
-        if !cuts && self.fits(size + items.iter().map(Item::size).sum::<u64>()) {
+        if !cuts && self.fits(size + bytes) {
             // All of it is one batch of this segment.
             part = std::mem::take(&mut items);
         } else if items.is_empty() {
@@ -278,7 +313,7 @@ impl<D: Disk> Log<D> {
         self.seal(self.state.hard)?;
         if let Some(from) = cut {
             self.state.truncate(from).map_err(LogFault::Refused)?;
-            self.changes.push(Change::Cut(from));
+            self.changes.cut(from);
         }
         self.enter_fresh_segment()?;
         let meta = self.state.meta_at(self.state.last);
@@ -306,14 +341,10 @@ impl<D: Disk> Log<D> {
         for (item, at) in items.drain(..).zip(offsets) {
             self.state.written(segment, self.offset + at, &item).map_err(LogFault::Refused)?;
             match item {
-                Item::Truncate { from, .. } => self.changes.push(Change::Cut(from)),
-                Item::Entry { .. } => {
-                    self.changes.extend(self.state.entries.back().copied().map(Change::Push));
-                }
+                Item::Truncate { from, .. } => self.changes.cut(from),
                 Item::Repair(entry) => {
                     if let Item::Entry { id, .. } = *entry {
-                        let at = self.state.entry(id.index).copied();
-                        self.changes.extend(at.map(|at| Change::Fill(id.index, at)));
+                        self.changes.fill(id.index);
                     }
                 }
                 _ => {}

@@ -115,7 +115,7 @@ impl Author {
             0 => Body::Blank,
             1 => {
                 let names = (1..=1 + self.below(3)).map(|n| (MemberId(n), format!("n{n}")));
-                Body::Membership(Membership::of_voters(names))
+                Body::Membership(Membership::of_voters(names).into())
             }
             _ => {
                 let len = [8, 100, 3000, 9000][usize::try_from(self.below(4)).unwrap()];

@@ -27,7 +27,7 @@ fn entry(term: u64, index: u64) -> Entry {
         0 => Body::Blank,
         3 => {
             let name = (MemberId(7), format!("n{index}"));
-            Body::Membership(Membership::of_voters([name]))
+            Body::Membership(Membership::of_voters([name]).into())
         }
         _ => Body::Command(Bytes::from(vec![index.to_le_bytes()[0]; 40])),
     };
@@ -160,7 +160,7 @@ fn heal(disk: &MemDisk, truth: &Truth, holes: &Recovered, what: &str) {
         }
         assert_eq!(all, truth.entries, "{what}: round {round}");
         let configurations = truth.entries.iter().filter_map(|e| match &e.body {
-            Body::Membership(m) => Some((e.id.index, m.clone())),
+            Body::Membership(m) => Some((e.id.index, m.as_ref().clone())),
             _ => None,
         });
         assert_eq!(found.memberships, configurations.collect::<Vec<_>>(), "{what}");

@@ -48,7 +48,7 @@ pub(super) fn commands(term: u64, from: u64, to: u64) -> Vec<Entry> {
 }
 
 pub(super) fn founded(seq: u64) -> Persist {
-    let first = entry(1, 1, Body::Membership(membership(3)));
+    let first = entry(1, 1, Body::Membership(membership(3).into()));
     batch(seq, None, vec![first], Some(hard(1, 1)))
 }
 
@@ -113,7 +113,7 @@ fn fresh<F: LogFactory>(factory: &mut F) -> Verdict {
 fn persist_and_recover<F: LogFactory>(factory: &mut F) -> Verdict {
     let mut log = factory.create()?;
     make_spares(&mut log)?;
-    let joint = entry(3, 6, Body::Membership(membership(2)));
+    let joint = entry(3, 6, Body::Membership(membership(2).into()));
     let tail = vec![joint, entry(3, 7, Body::Blank)];
     persist(&mut log, &[founded(1), batch(2, None, commands(1, 2, 3), None)])?;
     persist(&mut log, &[batch(3, None, commands(2, 4, 5), Some(hard(2, 0)))])?;
@@ -157,7 +157,7 @@ fn order_within_a_batch<F: LogFactory>(factory: &mut F) -> Verdict {
 fn truncation<F: LogFactory>(factory: &mut F) -> Verdict {
     let mut log = factory.create()?;
     make_spares(&mut log)?;
-    let change = entry(2, 5, Body::Membership(membership(2)));
+    let change = entry(2, 5, Body::Membership(membership(2).into()));
     persist(&mut log, &[founded(1), batch(2, None, commands(1, 2, 4), None)])?;
     persist(&mut log, &[batch(3, None, vec![change], Some(hard(2, 0)))])?;
     persist(&mut log, &[batch(4, Some(4), vec![], Some(hard(3, 0)))])?;

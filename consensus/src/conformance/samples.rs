@@ -39,7 +39,7 @@ pub(super) fn run(entries: Vec<Entry>) -> Entries {
 /// A history for a state machine: a configuration of three voters at index 1, then commands.
 #[must_use]
 pub fn history(command: &dyn Fn(u64) -> Bytes, last: u64) -> Entries {
-    let first = entry(1, 1, Body::Membership(membership(3)));
+    let first = entry(1, 1, Body::Membership(membership(3).into()));
     let rest = (2..=last).map(|n| entry(1 + n / 16, n, Body::Command(command(n))));
     run(std::iter::once(first).chain(rest).collect())
 }

@@ -60,7 +60,7 @@ fn replies<F: MachineFactory>(factory: &mut F) -> Verdict {
     let mut machine = factory.create()?;
     let blank = entry(1, 3, Body::Blank);
     let all = run(vec![
-        entry(1, 1, Body::Membership(membership(3))),
+        entry(1, 1, Body::Membership(membership(3).into())),
         entry(1, 2, Body::Command(factory.command(2))),
         blank,
         entry(1, 4, Body::Command(factory.command(4))),

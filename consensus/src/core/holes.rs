@@ -107,7 +107,7 @@ impl LogView {
             let memberships = self.memberships_mut();
             let at = memberships.partition_point(|(index, _)| *index < id.index);
             if memberships.get(at).is_none_or(|(index, _)| *index != id.index) {
-                memberships.insert(at, (id.index, membership.clone()));
+                memberships.insert(at, (id.index, membership.as_ref().clone()));
             }
         }
     }
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_known_hole_takes_its_own_entry_alone_and_a_configuration_comes_back() {
         let voters = Membership::of_voters([(MemberId(4), "n4".into())]);
-        let body = Body::Membership(voters.clone());
+        let body = Body::Membership(voters.clone().into());
         let entry = Entry { id: LogId::new(3, 5), time: 5, body };
         let known = entry.identity().expect("small");
         let mut log = view();

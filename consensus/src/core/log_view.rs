@@ -149,7 +149,7 @@ impl LogView {
             self.terms.push(entry.id);
         }
         if let Body::Membership(membership) = &entry.body {
-            self.memberships.push((entry.id.index, membership.clone()));
+            self.memberships.push((entry.id.index, membership.as_ref().clone()));
         }
     }
 
@@ -323,7 +323,7 @@ mod tests {
     fn a_covered_configuration_does_not_survive_a_snapshot() {
         let mut log = view();
         let stale = Membership::of_voters([(MemberId(7), "n7".into())]);
-        let entry = Entry { id: LogId::new(4, 6), time: 6, body: Body::Membership(stale) };
+        let entry = Entry { id: LogId::new(4, 6), time: 6, body: Body::Membership(stale.into()) };
         log.append(&Entries::new(vec![entry]).expect("one"));
         assert!(!log.reset(&meta(6, 30)));
         assert_eq!(log.memberships().len(), 1);

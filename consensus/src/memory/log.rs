@@ -108,7 +108,7 @@ impl State {
     fn memberships(&self) -> Vec<(Index, Membership)> {
         let in_log = self.entries.iter().filter_map(|e| match &e.body {
             Body::Membership(m) if !self.holes.contains_key(&e.id.index) => {
-                Some((e.id.index, m.clone()))
+                Some((e.id.index, m.as_ref().clone()))
             }
             _ => None,
         });

@@ -143,7 +143,7 @@ impl State {
         let reply = match &entry.body {
             Body::Blank => None,
             Body::Membership(membership) => {
-                self.membership = membership.clone();
+                self.membership = membership.as_ref().clone();
                 self.membership_index = entry.id.index;
                 None
             }

@@ -38,7 +38,7 @@ impl Stable {
     /// A log whose first entry is the configuration, as founding leaves it.
     pub(crate) fn founded(membership: &Membership) -> Self {
         let id = LogId::new(0, 1);
-        let body = Body::Membership(membership.clone());
+        let body = Body::Membership(membership.clone().into());
         Self {
             hard: HardState::default(),
             base: LogId::default(),
@@ -124,7 +124,7 @@ impl Stable {
     fn memberships(&self) -> Vec<(Index, Membership)> {
         let mut all: Vec<_> = self.base_membership.clone().into_iter().collect();
         all.extend(self.entries.iter().filter_map(|e| match &e.body {
-            Body::Membership(m) => Some((e.id.index, m.clone())),
+            Body::Membership(m) => Some((e.id.index, m.as_ref().clone())),
             _ => None,
         }));
         all

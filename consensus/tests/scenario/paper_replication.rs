@@ -143,7 +143,7 @@ fn malformed_appends_are_dropped() {
 fn the_configuration_in_force_is_the_last_in_the_log_and_rolls_back() {
     let mut rig = Rig::follower(3, 4, &LOG);
     let mut change = entry(4, 6);
-    change.body = Body::Membership(voters(5));
+    change.body = Body::Membership(voters(5).into());
     let bring = holdfast_consensus::message::Message::Append {
         term: Term(4),
         round: 1,

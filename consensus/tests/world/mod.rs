@@ -169,7 +169,7 @@ impl World {
         let first = Entry {
             id: LogId::new(1, 1),
             time: 0,
-            body: Body::Membership(Membership::of_voters(voters)),
+            body: Body::Membership(Membership::of_voters(voters).into()),
         };
         let hard = HardState { term: Term(1), voted_for: None };
         let batch = Persist {

@@ -187,12 +187,12 @@ pub(crate) fn feed(
 /// blanks. Commands that are not idempotent (compare-and-set chains) are among them.
 pub(crate) fn script(seed: u64, last: u64) -> Entries {
     let mut rng = SplitMix64::new(seed);
-    let mut entries = vec![entry(1, Body::Membership(voters(3)))];
+    let mut entries = vec![entry(1, Body::Membership(voters(3).into()))];
     let mut sessions: Vec<(u64, u64)> = Vec::new();
     for index in 2..=last {
         let body = match rng.between(0, 20) {
             0 => Body::Blank,
-            1 => Body::Membership(voters(3 + rng.between(0, 2))),
+            1 => Body::Membership(voters(3 + rng.between(0, 2)).into()),
             2 => Body::Command(Bytes::from_static(&[1, 0, 0, 0xff])),
             _ => Body::Command(drawn(&mut rng, &mut sessions, index)),
         };

@@ -31,7 +31,7 @@ impl Content {
 
     pub(super) fn push(&mut self, entry: &Entry) {
         if let Body::Membership(membership) = &entry.body {
-            self.configurations.push((entry.id.index, membership.clone()));
+            self.configurations.push((entry.id.index, membership.as_ref().clone()));
         }
         self.entries.push(entry.clone());
     }

@@ -262,7 +262,7 @@ impl<'o, D: Disk> Life<'o, D> {
             ],
             Step::Configure => {
                 let names = (1..=1 + next % 3).map(|n| (MemberId(n), format!("n{n}")));
-                let body = Body::Membership(Membership::of_voters(names));
+                let body = Body::Membership(Membership::of_voters(names).into());
                 vec![vec![Entry { id: LogId::new(term, next), time: self.seq, body }]]
             }
             Step::Truncate if next > floor + 1 => vec![vec![self.entry(term + 1, next - 1, 120)]],

@@ -34,7 +34,7 @@ impl Image {
     /// A formed cluster: everybody holds the first configuration (R7).
     fn formed(members: &[MemberId]) -> Self {
         let voters = members.iter().map(|m| (*m, format!("n{}", m.0)));
-        let body = Body::Membership(Membership::of_voters(voters));
+        let body = Body::Membership(Membership::of_voters(voters).into());
         let first = Entry { id: LogId::new(1, 1), time: 0, body };
         Self { hard: HardState { term: Term(1), voted_for: None }, log: vec![first] }
     }
@@ -66,7 +66,7 @@ impl Image {
             }
         }
         let configuration = |entry: &Entry| match &entry.body {
-            Body::Membership(membership) => Some((entry.id.index, membership.clone())),
+            Body::Membership(membership) => Some((entry.id.index, membership.as_ref().clone())),
             _ => None,
         };
         Recovered {

@@ -36,7 +36,7 @@ impl Suite {
         for entry in self.committed.on_commit(who, through, &self.history)? {
             self.model.apply(&entry);
             if let Body::Membership(membership) = entry.body {
-                self.membership = membership;
+                self.membership = *membership;
             }
         }
         match self.model.twice() {
