@@ -241,8 +241,11 @@ impl<D: Disk> Metastore<D> {
             if let StoreFault::Untrusted(why) = fault {
                 // If the disk takes no mark, this run still ends here, and the next start has to
                 // find the damage anew.
-                distrust(&self.disk, why).ok();
-                self.damaged.get_or_insert_with(|| why.clone());
+                let marked = distrust(&self.disk, why);
+                self.damaged.get_or_insert_with(|| match marked {
+                    Ok(()) => why.clone(),
+                    Err(e) => format!("{why}; the mark for the next start cannot be written: {e}"),
+                });
             }
         }
         result

@@ -122,6 +122,9 @@ pub struct Settings {
     /// How long a write waits for its outcome unless the call says otherwise [default: 10000]
     #[arg(long, env = "HOLDFAST_WRITE_TIMEOUT_MS")]
     pub write_timeout_ms: Option<u64>,
+    /// Connections that the HTTP API serves at once, from 8 [default: 512]
+    #[arg(long, env = "HOLDFAST_HTTP_CONNECTIONS")]
+    pub http_connections: Option<u64>,
     /// Log lines as text or json [default: text]
     #[arg(long, env = "HOLDFAST_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
@@ -155,7 +158,7 @@ impl Settings {
         overlay!(under, over; name data_dir http_addr http_advertise peer_addr initial_members
             cluster_state peer_token_file insecure_peers heartbeat_ms election_min_ms
             election_max_ms snapshot_entries kept_entries segment_bytes write_timeout_ms
-            log_format log)
+            http_connections log_format log)
     }
 
     /// Checks everything.
@@ -196,6 +199,7 @@ impl Settings {
         let kept_entries = at_least("kept_entries", self.kept_entries, snapshot_entries, 0)?;
         let segment_bytes = segment_bytes(self.segment_bytes)?;
         let write_timeout = at_least("write_timeout_ms", self.write_timeout_ms, 10_000, 1)?;
+        let http_connections = at_least("http_connections", self.http_connections, 512, 8)?;
         Ok(Config {
             http_advertise: self.http_advertise.unwrap_or_else(|| format!("http://{http_addr}")),
             name,
@@ -210,6 +214,7 @@ impl Settings {
             kept_entries,
             segment_bytes,
             write_timeout: Duration::from_millis(write_timeout),
+            http_connections: usize::try_from(http_connections).unwrap_or(usize::MAX),
             log_format: self.log_format.unwrap_or_default(),
             log: self.log.unwrap_or_else(|| "info".to_owned()),
         })
@@ -245,6 +250,8 @@ pub struct Config {
     pub segment_bytes: u64,
     /// Default deadline of a write.
     pub write_timeout: Duration,
+    /// Connections of the HTTP API at once.
+    pub http_connections: usize,
     /// How log lines look.
     pub log_format: LogFormat,
     /// What is logged.

@@ -14,3 +14,5 @@ pub mod metrics;
 pub mod node;
 pub mod peer;
 mod plane;
+pub mod stderr;
+mod vital;

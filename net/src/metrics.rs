@@ -73,6 +73,8 @@ pub struct Metrics {
     pub repaired: AtomicU64,
     /// Inputs that the core loop has not taken yet.
     pub inbox_depth: AtomicU64,
+    /// Open connections of the HTTP API.
+    pub http_connections: AtomicU64,
 }
 
 impl Metrics {
@@ -121,7 +123,7 @@ impl Metrics {
     #[must_use]
     pub fn render(&self) -> String {
         let mut out = String::new();
-        let plain: [(&str, &AtomicU64); 9] = [
+        let plain: [(&str, &AtomicU64); 10] = [
             ("holdfast_forwarded_proposals_total", &self.forwarded),
             ("holdfast_write_timeouts_total", &self.write_timeouts),
             ("holdfast_deduplicated_entries_total", &self.deduplicated),
@@ -131,10 +133,12 @@ impl Metrics {
             ("holdfast_peer_received_messages_total", &self.received_messages),
             ("holdfast_peer_received_bytes_total", &self.received_bytes),
             ("holdfast_inbox_depth", &self.inbox_depth),
+            ("holdfast_http_connections", &self.http_connections),
         ];
         for (name, value) in plain {
             line(&mut out, name, value.load(Ordering::Relaxed));
         }
+        line(&mut out, "holdfast_log_lines_lost_total", crate::stderr::lost_lines());
         let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         for ((name, label, value), count) in counted.iter() {
             line(&mut out, &format!("{name}{{{label}=\"{value}\"}}"), count);

@@ -28,7 +28,7 @@ fn each_bad_request_is_answered_with_its_code() {
     let value = vec![b'x'; 70 << 10];
     let long_key = format!("/v1/kv/{}", "k".repeat(300));
     let long_name = format!("/v1/topics/{}", "n".repeat(300));
-    let cases: [(&str, &str, &[u8], u16, &str); 18] = [
+    let cases: [(&str, &str, &[u8], u16, &str); 25] = [
         ("POST", "/v1/topics", br#"{"name":"good","partitions":1}"#, 201, "incarnation"),
         ("POST", "/v1/topics", br#"{"name":"good","partitions":1}"#, 409, "topic_exists"),
         ("POST", "/v1/topics", br#"{"name":"a b","partitions":1}"#, 400, "249 characters"),
@@ -45,6 +45,13 @@ fn each_bad_request_is_answered_with_its_code() {
         ("GET", "/v1/kv/", b"", 400, "256 bytes"),
         ("GET", &long_name, b"", 400, "249 characters"),
         ("DELETE", "/v1/topics/", b"", 400, "249 characters"),
+        ("PUT", "/v1/kv/a?expected=%ff", b"c", 400, "expected_hex"),
+        ("PUT", "/v1/kv/a?expected=%f", b"c", 400, "hexadecimal"),
+        ("PUT", "/v1/kv/a%zz", b"c", 400, "hexadecimal"),
+        ("GET", "/v1/topics?after=%ff", b"", 400, "UTF-8"),
+        ("GET", "/v1/kv/a?lvel=linearizable", b"", 400, "lvel"),
+        ("DELETE", "/v1/kv/a?expected=b", b"", 400, "expected"),
+        ("DELETE", "/v1/topics/good?level=linearizable", b"", 400, "level"),
         ("GET", "/nowhere", b"", 404, "no_such_route"),
         ("POST", "/v1/kv/a", b"", 405, "method_not_allowed"),
     ];

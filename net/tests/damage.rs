@@ -3,34 +3,11 @@
 
 mod common;
 
-use common::{Dev, Process, eventually, holdfast, http, kill, metric, stderr, stdout};
+use common::{Dev, eventually, holdfast, http, kill, killed, metric, restart, stderr, stdout};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
-
-fn restart(line: &str) -> Process {
-    let mut words = line.split(' ');
-    let mut command = Command::new(words.next().expect("an executable"));
-    command.args(words);
-    Process::start(command)
-}
-
-/// Kills every node of `dev`; the lines that start them again, by number.
-fn killed(dev: &Dev) -> Vec<String> {
-    let status = dev.status();
-    for member in status["members"].as_array().expect("members") {
-        kill(member["pid"].as_u64().expect("a process id"), Signal::KILL);
-    }
-    let line = |node: u16| {
-        let name = format!("n{node}");
-        dev.process.wait_for_line("the line that starts it again", |line| {
-            line.contains("holdfast serve --config ") && line.contains(&name)
-        })
-    };
-    (1..=dev.nodes).map(line).collect()
-}
 
 fn local(port: u16) -> Option<Value> {
     if !common::listens(port) {

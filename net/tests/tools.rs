@@ -2,16 +2,14 @@
 
 mod common;
 
-use common::{Dev, Process, eventually, holdfast, http, kill, listens, stderr, stdout};
+use common::{Dev, eventually, holdfast, http, killed, listens, restart, stderr, stdout};
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::traits::LogStore;
 use holdfast_consensus::{Entries, Entry, LogId, MemberId, Seq};
 use holdfast_log::{Home, HomeOptions, LogOptions, RealDisk};
-use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 
 /// Every file of a directory, by path.
 fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -111,27 +109,6 @@ fn explain(dir: &Path, more: &[&str]) -> (Option<i32>, Value) {
     let text = stdout(&output);
     let told = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
     (output.status.code(), told)
-}
-
-/// Kills every node of `dev`; the lines that start them again, by number.
-fn killed(dev: &Dev) -> Vec<String> {
-    for member in dev.status()["members"].as_array().expect("members") {
-        kill(member["pid"].as_u64().expect("a process id"), Signal::KILL);
-    }
-    let line = |node: u16| {
-        let name = format!("n{node}");
-        dev.process.wait_for_line("the line that starts it again", |line| {
-            line.contains("holdfast serve --config ") && line.contains(&name)
-        })
-    };
-    (1..=dev.nodes).map(line).collect()
-}
-
-fn restart(line: &str) -> Process {
-    let mut words = line.split(' ');
-    let mut command = Command::new(words.next().expect("an executable"));
-    command.args(words);
-    Process::start(command)
 }
 
 fn flip(path: &Path, offset: usize) {

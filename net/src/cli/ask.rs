@@ -2,13 +2,19 @@
 
 use super::{ClientArgs, Failure};
 use crate::client::{Answer, Client, ClientError, authority};
+use crate::stderr::say;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// Pause between two rounds over all endpoints.
 const PAUSE: Duration = Duration::from_millis(100);
+/// What an endpoint gets at least before the next one is asked, if there is another.
+const SHARE_MIN: Duration = Duration::from_secs(1);
+/// How long a process that takes connections may take for a sign of life, if there is another one.
+const ALIVE_WITHIN: Duration = Duration::from_secs(2);
 /// A person who waits for longer is told why.
 const SILENT: Duration = Duration::from_secs(1);
 
@@ -36,15 +42,17 @@ pub(super) async fn ask(args: &ClientArgs, ask: Ask<'_>) -> Result<Answer, Failu
     let begun = Instant::now();
     let until = begun + args.timeout()?;
     let writes = ask.method != Method::GET;
-    let mut told = false;
+    let (mut told, mut tried) = (false, BTreeSet::new());
     loop {
         let mut last = Failure::environment("the time is up");
-        for endpoint in &endpoints {
+        for (n, endpoint) in endpoints.iter().enumerate() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            match one(endpoint, &ask, left).await {
+            let time = Share::of(left, endpoints.len() - n, writes);
+            tried.insert(endpoint);
+            match one(endpoint, &ask, time).await {
                 Ok(answer) if !is_harmless_refusal(&answer) => return Ok(answer),
                 Ok(answer) => last = refused(&answer),
                 Err(e @ ClientError::NoAnswer { .. }) if writes => return Err(uncertain(&e)),
@@ -54,7 +62,7 @@ pub(super) async fn ask(args: &ClientArgs, ask: Ask<'_>) -> Result<Answer, Failu
             }
         }
         if Instant::now() + PAUSE >= until {
-            let tried = endpoints.join(", ");
+            let tried = tried.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             last.message = format!("{last} (tried {tried}; --endpoint and --timeout change that)");
             // Whatever may have taken effect has returned above.
             let said = if writes && last.answer.is_none() { no_effect(&last) } else { last.json() };
@@ -63,7 +71,7 @@ pub(super) async fn ask(args: &ClientArgs, ask: Ask<'_>) -> Result<Answer, Failu
         if !told && begun.elapsed() >= SILENT {
             told = true;
             let left = until.saturating_duration_since(Instant::now()).as_secs_f64().ceil();
-            eprintln!("holdfast: {last}; trying for {left} s more");
+            say(format_args!("{last}; trying for {left} s more"));
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -85,12 +93,36 @@ fn no_effect(failure: &Failure) -> Value {
     said
 }
 
-async fn one(endpoint: &str, ask: &Ask<'_>, left: Duration) -> Result<Answer, ClientError> {
+/// The time that one endpoint gets.
+#[derive(Copy, Clone)]
+struct Share {
+    /// For a sign of life.
+    alive: Duration,
+    /// For the answer.
+    answer: Duration,
+}
+
+impl Share {
+    /// Of what is left, with so many endpoints still to ask. A node that hangs must not use up the time
+    /// of the others. A write that somebody has taken is waited for: nobody else may be asked then.
+    fn of(left: Duration, endpoints: usize, writes: bool) -> Self {
+        if endpoints <= 1 {
+            return Self { alive: left, answer: left };
+        }
+        let parts = u32::try_from(endpoints).unwrap_or(u32::MAX);
+        let share = (left / parts).max(SHARE_MIN).min(left);
+        let answer = if writes { left } else { share };
+        Self { alive: share.min(ALIVE_WITHIN), answer }
+    }
+}
+
+async fn one(endpoint: &str, ask: &Ask<'_>, time: Share) -> Result<Answer, ClientError> {
+    let left = time.answer;
     let mut client = Client::connect(endpoint).await?;
     if ask.method != Method::GET {
         // A process that was just killed may still accept connections for a moment. Asking for a
         // sign of life first keeps a write from having an unknown outcome there.
-        let alive = client.request(Method::GET, "/livez", Bytes::new(), left).await;
+        let alive = client.request(Method::GET, "/livez", Bytes::new(), time.alive).await;
         alive.map_err(|e| ClientError::Unreachable {
             endpoint: endpoint.to_owned(),
             why: e.to_string(),
@@ -134,4 +166,25 @@ fn refused(answer: &Answer) -> Failure {
     let later = answer.status.is_server_error() || answer.status == StatusCode::TOO_MANY_REQUESTS;
     let failure = if later { Failure::environment(text) } else { Failure::check(text) };
     failure.with(answer.json())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_hangs_leaves_time_for_the_others() {
+        let secs = Duration::from_secs;
+        let read = Share::of(secs(10), 3, false);
+        assert!(read.answer < secs(4), "{:?}", read.answer);
+        let write = Share::of(secs(10), 3, true);
+        assert_eq!((write.alive, write.answer), (secs(2), secs(10)));
+        // The last one has all that is left, and nobody gets next to nothing.
+        assert_eq!(Share::of(secs(3), 1, false).answer, secs(3));
+        assert_eq!(Share::of(secs(2), 8, false).answer, secs(1));
+        assert_eq!(
+            Share::of(Duration::from_millis(300), 8, false).answer,
+            Duration::from_millis(300)
+        );
+    }
 }

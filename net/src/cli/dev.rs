@@ -3,6 +3,7 @@
 use super::{Failure, dev_dir, print_line};
 use crate::client;
 use crate::config::{MemberEntry, Settings};
+use crate::stderr::say;
 use bytes::Bytes;
 use clap::Args;
 use hyper::{Method, StatusCode};
@@ -94,7 +95,7 @@ pub(super) async fn run(args: DevArgs) -> Result<(), Failure> {
     // Every watcher reports its child's end and then drops its sender.
     let all = async { while ends.recv().await.is_some() {} };
     if tokio::time::timeout(STOP_WITHIN + Duration::from_secs(2), all).await.is_err() {
-        eprintln!("holdfast: some nodes did not stop in time");
+        say(format_args!("some nodes did not stop in time"));
     }
     end
 }
@@ -255,14 +256,14 @@ async fn watch(
             Ok(status) => status,
             Err(_) => {
                 if let Err(e) = child.start_kill() {
-                    eprintln!("holdfast: cannot kill process {:?}: {e}", child.id());
+                    say(format_args!("cannot kill process {:?}: {e}", child.id()));
                 }
                 child.wait().await
             }
         },
     };
     if ended.send(Ended { node, status }).is_err() {
-        eprintln!("holdfast: a node ended after dev");
+        say(format_args!("a node ended after dev"));
     }
 }
 
@@ -365,7 +366,7 @@ pub(super) async fn asked_to_stop() {
     let mut terminate = match signal(SignalKind::terminate()) {
         Ok(terminate) => terminate,
         Err(e) => {
-            eprintln!("holdfast: cannot wait for SIGTERM: {e}");
+            say(format_args!("cannot wait for SIGTERM: {e}"));
             return std::future::pending().await;
         }
     };
@@ -373,7 +374,7 @@ pub(super) async fn asked_to_stop() {
         _ = terminate.recv() => {}
         interrupted = tokio::signal::ctrl_c() => {
             if let Err(e) = interrupted {
-                eprintln!("holdfast: cannot wait for Ctrl-C: {e}");
+                say(format_args!("cannot wait for Ctrl-C: {e}"));
             }
         }
     }

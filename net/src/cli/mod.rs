@@ -12,6 +12,7 @@ mod logs;
 mod serve;
 mod show;
 
+use crate::stderr::say;
 use clap::{Args, Parser, Subcommand};
 use std::fmt;
 use std::process::ExitCode;
@@ -159,7 +160,7 @@ pub fn main() -> ExitCode {
         Err(e) => {
             // Help and version are no failures; both print to the right stream by themselves.
             if let Err(broken) = e.print() {
-                eprintln!("holdfast: {broken}");
+                say(format_args!("{broken}"));
             }
             return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
         }
@@ -171,7 +172,7 @@ pub fn main() -> ExitCode {
             if json && !PRINTED.load(Ordering::Relaxed) {
                 print_line(&failure.json().to_string());
             }
-            eprintln!("holdfast: {failure}");
+            say(format_args!("{failure}"));
             ExitCode::from(failure.status)
         }
     }

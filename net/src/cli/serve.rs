@@ -4,6 +4,8 @@ use super::{Failure, runtime};
 use crate::config::{Config, LogFormat, Settings};
 use crate::http;
 use crate::node;
+use crate::stderr::{Lines, say};
+use crate::vital::vital;
 use clap::Args;
 use holdfast_fsm::distrust;
 use holdfast_log::RealDisk;
@@ -46,7 +48,11 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
 fn start_logging(config: &Config) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(&config.log)
         .map_err(|e| Failure::usage(format!("log: {:?} is no filter: {e}", config.log)))?;
-    let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A line that cannot be written is counted: it must not end whoever wrote it.
+    let base = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(Lines::new)
+        .log_internal_errors(false);
     let started = match config.log_format {
         LogFormat::Json => base.json().try_init(),
         LogFormat::Text => {
@@ -65,12 +71,12 @@ fn stop_on_panic(data_dir: PathBuf) {
     std::panic::set_hook(Box::new(move |info| {
         if holdfast_fsm::panic_is_contained() {
             let what = info.to_string().replace('\n', " ");
-            eprintln!(
-                "holdfast: the store is damaged; a start sets it aside and rebuilds it ({what})"
-            );
+            say(format_args!(
+                "the store is damaged; a start sets it aside and rebuilds it ({what})"
+            ));
             let marked = RealDisk::open(&data_dir).and_then(|disk| distrust(&disk, &what));
             if let Err(e) = marked {
-                eprintln!("holdfast: the damaged store could not be marked: {e}");
+                say(format_args!("the damaged store could not be marked: {e}"));
             }
             return;
         }
@@ -78,7 +84,7 @@ fn stop_on_panic(data_dir: PathBuf) {
         let thread = std::thread::current();
         let ours = ["holdfast-core", "holdfast-log", "holdfast-apply", "holdfast-side"];
         if thread.name().is_some_and(|name| ours.iter().any(|o| name.starts_with(o))) {
-            eprintln!("holdfast: a broken invariant stops this node; nothing false was told");
+            say("a broken invariant stops this node; nothing false was told");
             std::process::abort();
         }
     }));
@@ -99,7 +105,7 @@ async fn bind(key: &str, flag: &str, addr: SocketAddr) -> Result<TcpListener, Fa
 async fn serve(config: Config, stop_with_stdin: bool) -> Result<(), Failure> {
     let http_listener = bind("http_addr", "--http-addr", config.http_addr).await?;
     let peer_listener = bind("peer_addr", "--peer-addr", config.peer_addr).await?;
-    let name = config.name.clone();
+    let (name, http_connections) = (config.name.clone(), config.http_connections);
     tracing::info!(
         "node {name}: HTTP on {}, peers on {}, data in {}",
         config.http_addr,
@@ -111,16 +117,9 @@ async fn serve(config: Config, stop_with_stdin: bool) -> Result<(), Failure> {
     let handle = std::sync::Arc::clone(&running.node);
     let (stop_http, http_stopped) = oneshot::channel::<()>();
     let app = http::router(std::sync::Arc::clone(&handle));
-    let server = tokio::spawn(async move {
-        let serving = axum::serve(crate::http::NoDelay(http_listener), app);
-        serving
-            .with_graceful_shutdown(async {
-                if http_stopped.await.is_err() {
-                    tracing::debug!("the node ended without telling the HTTP server");
-                }
-            })
-            .await
-    });
+    let metrics = std::sync::Arc::clone(handle.metrics());
+    let server = http::Server::new(http_listener, app, metrics, http_connections);
+    let server = vital("HTTP server", server.run(http_stopped));
     let ended = running.join();
     tokio::pin!(ended);
     let end = tokio::select! {

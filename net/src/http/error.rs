@@ -52,6 +52,11 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", why).with("may_commit", false)
     }
 
+    pub(super) fn too_large() -> Self {
+        let text = format!("the body is larger than {} KiB", super::BODY_MAX >> 10);
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text)
+    }
+
     /// A fault of ours.
     #[must_use]
     pub fn internal(message: impl Into<String>) -> Self {
@@ -190,7 +195,7 @@ impl From<axum::extract::rejection::PathRejection> for ApiError {
 
 fn rejected(status: StatusCode, text: String) -> ApiError {
     if status == StatusCode::PAYLOAD_TOO_LARGE {
-        ApiError::new(status, "too_large", "the body is larger than 256 KiB")
+        ApiError::too_large()
     } else {
         ApiError::invalid(text)
     }

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ReadQuery {
     #[serde(default)]
     level: Level,
@@ -34,6 +35,12 @@ pub(super) struct PutQuery {
     #[serde(default)]
     absent: bool,
     timeout_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DeleteQuery {
+    pub(super) timeout_ms: Option<u64>,
 }
 
 fn not_found(key: &str) -> ApiError {
@@ -114,7 +121,7 @@ fn render(current: &Current) -> Value {
 pub(super) async fn delete(
     State(node): State<Arc<Node>>,
     path: Result<Path<String>, PathRejection>,
-    query: Result<Query<ReadQuery>, QueryRejection>,
+    query: Result<Query<DeleteQuery>, QueryRejection>,
 ) -> Result<impl IntoResponse, ApiError> {
     let (Path(key), Query(query)) = (path?, query?);
     let command = Command::KvDelete { key: Bytes::from(key.clone()) };

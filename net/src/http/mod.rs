@@ -17,17 +17,19 @@
 
 mod confirm;
 mod error;
+mod intake;
 mod kv;
 mod probes;
+mod server;
 mod status;
 mod topics;
 
 pub use error::ApiError;
+pub use server::Server;
 pub use status::{ClusterStatus, LocalStatus, MemberStatus, PeerView};
 
 use crate::node::{Node, Phase};
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderName, HeaderValue};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
@@ -62,7 +64,7 @@ pub fn router(node: Arc<Node>) -> Router {
         .route("/metrics", get(probes::metrics))
         .fallback(|| async { ApiError::no_route() })
         .method_not_allowed_fallback(|| async { ApiError::no_method() })
-        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(axum::middleware::from_fn(intake::intake))
         .with_state(node)
 }
 
@@ -130,26 +132,6 @@ async fn view(node: &Node, level: Level, timeout_ms: Option<u64>) -> Result<View
     match node.view() {
         Some(view) if may => Ok(view.clone()),
         _ => Err(ApiError::not_ready(published.not_ready().unwrap_or_default())),
-    }
-}
-
-/// A listener whose connections send small answers at once.
-pub struct NoDelay(pub tokio::net::TcpListener);
-
-impl axum::serve::Listener for NoDelay {
-    type Io = tokio::net::TcpStream;
-    type Addr = std::net::SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let (stream, addr) = axum::serve::Listener::accept(&mut self.0).await;
-        if let Err(e) = stream.set_nodelay(true) {
-            tracing::debug!("an HTTP connection keeps its delay: {e}");
-        }
-        (stream, addr)
-    }
-
-    fn local_addr(&self) -> std::io::Result<Self::Addr> {
-        self.0.local_addr()
     }
 }
 

@@ -30,6 +30,7 @@ enum Scope {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct StatusQuery {
     #[serde(default)]
     scope: Scope,

@@ -1,5 +1,6 @@
 //! `/v1/topics`.
 
+use super::kv::DeleteQuery;
 use super::{APPLIED, ApiError, Level, number_header, unexpected, view, write};
 use crate::clock;
 use crate::node::Node;
@@ -23,6 +24,7 @@ const OWNERS_WITHIN_MAX: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ListQuery {
     after: Option<String>,
     limit: Option<usize>,
@@ -32,6 +34,7 @@ pub(super) struct ListQuery {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ReadQuery {
     #[serde(default)]
     level: Level,
@@ -39,6 +42,7 @@ pub(super) struct ReadQuery {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct CreateQuery {
     timeout_ms: Option<u64>,
     /// Wait this long for the leader to give every partition an owner, and show them.
@@ -188,7 +192,7 @@ pub(super) async fn describe(
 pub(super) async fn delete(
     State(node): State<Arc<Node>>,
     path: Result<Path<String>, PathRejection>,
-    query: Result<Query<ReadQuery>, QueryRejection>,
+    query: Result<Query<DeleteQuery>, QueryRejection>,
 ) -> Result<impl IntoResponse, ApiError> {
     let (Path(name), Query(query)) = (path?, query?);
     let command = Command::DeleteTopic(DeleteTopic { name: name.clone(), incarnation: None });

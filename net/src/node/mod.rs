@@ -95,7 +95,7 @@ impl Node {
 
     /// The counters.
     #[must_use]
-    pub fn metrics(&self) -> &Metrics {
+    pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 

@@ -12,6 +12,7 @@ use crate::metrics::Metrics;
 use crate::peer::{Deliver, Peers};
 use crate::plane::assign;
 use crate::plane::worker::Worker;
+use crate::vital::vital;
 use holdfast_consensus::fault::{LogFault, StopReason};
 use holdfast_consensus::handshake::{Hello, PROTOCOL_VERSION};
 use holdfast_consensus::replica::{Replica, ReplicaConfig};
@@ -148,7 +149,7 @@ pub fn start(config: Config, peer_listener: TcpListener) -> Result<Running, Node
         requests: AtomicU64::new(0),
         report: RwLock::default(),
     });
-    tokio::spawn(assign::run(Arc::clone(&node)));
+    vital("assignment of partitions", assign::run(Arc::clone(&node)));
     let (ending, ended) = oneshot::channel();
     let handle = tokio::runtime::Handle::current();
     let core = Core { node: Arc::clone(&node), home, disk, inbox, view, handle };

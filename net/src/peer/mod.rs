@@ -12,12 +12,15 @@ pub mod fault;
 pub mod frames;
 mod listen;
 pub mod queue;
+#[cfg(test)]
+mod samples;
 mod session;
 mod table;
 
 pub use table::Seen;
 
 use crate::metrics::Metrics;
+use crate::vital::vital;
 use auth::Token;
 use fault::Said;
 use holdfast_consensus::handshake::Hello;
@@ -241,10 +244,11 @@ impl Peers {
             metrics,
             said: Said::default(),
         });
-        tokio::spawn(listen::accept_loop(Arc::clone(&shared), listener));
+        vital("peer listener", listen::accept_loop(Arc::clone(&shared), listener));
         for peer in shared.peers.values() {
             for lane in [SendLane::Urgent, SendLane::Bulk] {
-                tokio::spawn(dial::dial_loop(Arc::clone(&shared), Arc::clone(peer), lane));
+                let dialing = dial::dial_loop(Arc::clone(&shared), Arc::clone(peer), lane);
+                vital("connection to a peer", dialing);
             }
         }
         Self { shared }
@@ -311,34 +315,18 @@ fn has_cluster(hello: &Hello) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_consensus::handshake::PROTOCOL_VERSION;
-    use holdfast_consensus::{Index, LogId, Membership, Term};
+    use holdfast_consensus::Membership;
 
+    /// Of a member of a cluster of three.
     fn hello(name: &str, member: u64, cluster: u128) -> Hello {
         let voters = ["n1", "n2", "n3"].map(str::to_owned);
         let voters = (1..=3).map(MemberId).zip(voters);
-        Hello {
-            protocol: PROTOCOL_VERSION,
-            name: name.into(),
-            member: MemberId(member),
-            cluster: ClusterId(cluster),
-            epoch: 0,
-            group: 0,
-            boot: 1,
-            term: Term(0),
-            durable: LogId::default(),
-            commit: Index(0),
-            forming: None,
-            membership: if cluster == 0 {
-                Membership::default()
-            } else {
-                Membership::of_voters(voters)
-            },
-            http: "http://127.0.0.1:9".into(),
-            build: String::new(),
-            newest_type: 0,
-            volume: 0,
+        let hello =
+            Hello { http: "http://127.0.0.1:9".into(), ..samples::hello(name, member, cluster) };
+        if cluster == 0 {
+            return hello;
         }
+        Hello { membership: Membership::of_voters(voters), ..hello }
     }
 
     #[test]

@@ -145,28 +145,7 @@ async fn unproved<S: AsyncRead + AsyncWrite + Unpin, T>(stream: &mut S) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_consensus::{ClusterId, Index, LogId, MemberId, Membership, Term};
-
-    fn hello(name: &str, member: u64, cluster: u128) -> Hello {
-        Hello {
-            protocol: PROTOCOL_VERSION,
-            name: name.into(),
-            member: MemberId(member),
-            cluster: ClusterId(cluster),
-            epoch: 0,
-            group: 0,
-            boot: 1,
-            term: Term(0),
-            durable: LogId::default(),
-            commit: Index(0),
-            forming: None,
-            membership: Membership::default(),
-            http: String::new(),
-            build: String::new(),
-            newest_type: 0,
-            volume: 0,
-        }
-    }
+    use crate::peer::samples::hello;
 
     type Ends = (
         Result<(Hello, Standing), PeerFault>,

@@ -67,28 +67,10 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_consensus::handshake::PROTOCOL_VERSION;
-    use holdfast_consensus::{ClusterId, Index, LogId, Membership, Term};
+    use crate::peer::samples;
 
     fn hello(member: u64, cluster: u128, boot: u64, http: &str) -> Hello {
-        Hello {
-            protocol: PROTOCOL_VERSION,
-            name: "n2".into(),
-            member: MemberId(member),
-            cluster: ClusterId(cluster),
-            epoch: 0,
-            group: 0,
-            boot,
-            term: Term(0),
-            durable: LogId::default(),
-            commit: Index(0),
-            forming: None,
-            membership: Membership::default(),
-            http: http.into(),
-            build: String::new(),
-            newest_type: 0,
-            volume: 0,
-        }
+        Hello { boot, http: http.into(), ..samples::hello("n2", member, cluster) }
     }
 
     fn now(table: &Table) -> (u64, String, usize) {

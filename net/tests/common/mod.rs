@@ -82,6 +82,11 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// A child that was started by hand, whose output nobody reads.
+    pub(crate) fn of(child: Child) -> Self {
+        Self { child, lines: Arc::default() }
+    }
+
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command
             .stdin(Stdio::null())
@@ -255,4 +260,26 @@ pub(crate) fn metric(port: u16, name: &str) -> u64 {
     let (_, text) = http(port, "GET", "/metrics", b"");
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.map_or(0, |value| value.trim().parse().expect("a number"))
+}
+
+/// Kills every node of `dev`; the lines that start them again, by number.
+pub(crate) fn killed(dev: &Dev) -> Vec<String> {
+    for member in dev.status()["members"].as_array().expect("members") {
+        kill(member["pid"].as_u64().expect("a process id"), rustix::process::Signal::KILL);
+    }
+    let line = |node: u16| {
+        let name = format!("n{node}");
+        dev.process.wait_for_line("the line that starts it again", |line| {
+            line.contains("holdfast serve --config ") && line.contains(&name)
+        })
+    };
+    (1..=dev.nodes).map(line).collect()
+}
+
+/// Starts a node again by such a line.
+pub(crate) fn restart(line: &str) -> Process {
+    let mut words = line.split(' ');
+    let mut command = Command::new(words.next().expect("an executable"));
+    command.args(words);
+    Process::start(command)
 }
