@@ -139,16 +139,23 @@ impl Entry {
     /// The same measure is used when bytes are added and when they are released.
     #[must_use]
     pub fn weight(&self) -> usize {
-        const OVERHEAD: usize = 64;
-        OVERHEAD
-            + match &self.body {
-                Body::Blank => 0,
-                Body::Command(bytes) => bytes.len(),
-                Body::Membership(m) => {
-                    (m.voters.len() + m.outgoing.len() + m.learners.len()) * 8
-                        + m.names.values().map(|n| n.len() + 8).sum::<usize>()
-                }
+        match &self.body {
+            Body::Blank => Self::OVERHEAD,
+            Body::Command(bytes) => Self::command_weight(bytes.len()),
+            Body::Membership(m) => {
+                Self::OVERHEAD
+                    + (m.voters.len() + m.outgoing.len() + m.learners.len()) * 8
+                    + m.names.values().map(|n| n.len() + 8).sum::<usize>()
             }
+        }
+    }
+
+    const OVERHEAD: usize = 64;
+
+    /// As [`Entry::weight`], of an entry with a command of so many bytes.
+    #[must_use]
+    pub const fn command_weight(bytes: usize) -> usize {
+        Self::OVERHEAD + bytes
     }
 }
 

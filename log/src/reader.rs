@@ -1,7 +1,7 @@
 //! Reading durable entries from any thread, beside the single writer.
 
 use crate::disk::{Disk, DiskFile};
-use crate::record::{Header, entry_of, shared_entry};
+use crate::record::{Header, Parts, shared_entry};
 use crate::segment::Segment;
 use crate::state::{EntryAt, State, give_back};
 use crate::sync::RwLock;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use holdfast_consensus::damage::{Hole, Identity};
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::traits::LogReader;
-use holdfast_consensus::{Entries, Entry, Index};
+use holdfast_consensus::{Body, Entries, Entry, Index, LogId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, PoisonError};
 
@@ -256,28 +256,33 @@ fn read_run<F: DiskFile>(
         .share(*start, len)
         .map_err(|e| LogFault::Poisoned { detail: format!("map {}: {e}", segment.path) })?;
     for (index, (offset, size)) in (first.0..).map(Index).zip(records) {
-        match entry_in(&view, offset - start, *size) {
-            Ok(entry) if entry.id.index == index => entries.push(entry),
-            Ok(other) => return Err(damaged(segment, *offset, index, &misplaced(&other))),
-            Err(why) => return Err(damaged(segment, *offset, index, &why)),
+        let damaged = |why: String| damaged(segment, *offset, index, &why);
+        let (at, record) = record_in(&view, offset - start, *size).map_err(damaged)?;
+        // By each read, since the view may have changed under it after the first.
+        let parts = Parts::checked(record).map_err(damaged)?;
+        if parts.id.index != index {
+            return Err(damaged(misplaced(parts.id)));
         }
+        let body = match parts.command() {
+            Some(range) => Body::Command(view.slice(at + range.start..at + range.end)),
+            None => parts.other().map_err(damaged)?,
+        };
+        entries.push(Entry { id: parts.id, time: parts.time, body });
     }
     Ok(())
 }
 
-/// The entry of a record that lies in a view; its payload shares the view. The entry's own CRC is
-/// verified by each read, since the view may have changed under it after the first.
+/// A record that lies in a view, and where it begins in it.
 #[inline]
-fn entry_in(view: &Bytes, offset: u64, size: u64) -> Result<Entry, String> {
+fn record_in(view: &Bytes, offset: u64, size: u64) -> Result<(usize, &[u8]), String> {
     let short = || "the view is too short".to_owned();
     let range = usize::try_from(offset).ok().zip(usize::try_from(offset + size).ok());
     let (start, end) = range.ok_or_else(short)?;
-    let record = view.get(start..end).ok_or_else(short)?;
-    entry_of(record, |payload| view.slice(start + payload.start..start + payload.end))
+    Ok((start, view.get(start..end).ok_or_else(short)?))
 }
 
-fn misplaced(entry: &Entry) -> String {
-    format!("entry {} where another one belongs", entry.id)
+fn misplaced(id: LogId) -> String {
+    format!("entry {id} where another one belongs")
 }
 
 fn damaged<F>(segment: &Segment<F>, offset: u64, index: Index, why: &str) -> LogFault {
@@ -302,7 +307,7 @@ fn read_apart<F: DiskFile>(
                 return Err("the record does not verify".into());
             }
             let entry = shared_entry(&record.into())?;
-            if entry.id.index == index { Ok(entry) } else { Err(misplaced(&entry)) }
+            if entry.id.index == index { Ok(entry) } else { Err(misplaced(entry.id)) }
         };
         entries.push(read().map_err(|why| damaged(segment, *offset, index, &why))?);
     }

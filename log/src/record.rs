@@ -32,6 +32,8 @@ pub(crate) const BATCH_RECORD: usize = RECORD_HEADER + BATCH_BODY;
 pub(crate) const BODY_MAX: usize = 64 << 20;
 
 const MAGIC: u8 = 0xB7;
+/// Form of an entry that carries a command.
+const COMMAND: u8 = 1;
 const HAS_VOTE: u16 = 1;
 const SUFFIX_KEPT: u16 = 1;
 
@@ -160,7 +162,7 @@ impl Item {
     pub(crate) fn entry(entry: &Entry) -> Result<Self, TooLarge> {
         let (tag, payload, membership) = match &entry.body {
             Body::Blank => (0, Bytes::new(), None),
-            Body::Command(bytes) => (1, bytes.clone(), None),
+            Body::Command(bytes) => (COMMAND, bytes.clone(), None),
             Body::Membership(m) => {
                 let bytes =
                     codec::encode("configuration", m).map_err(|e| TooLarge(e.to_string()))?;
@@ -543,82 +545,87 @@ pub(crate) struct EntryFacts {
 impl EntryFacts {
     /// The record has verified, and its CRC covers the entry's own: these are the bytes that were
     /// written. That the entry's own CRC fits its content is proved by every read of the entry
-    /// ([`entry_of`]), before anybody is given it; computing it here too would cost a start a third
+    /// ([`Parts::checked`]), before anybody is given it; computing it here too would cost a start a third
     /// of its checksums and find no byte that changed.
     fn decode(header: &Header, body: &[u8]) -> Result<Self, String> {
-        // The command itself is not kept: only its length counts here.
-        let mut command = 0;
-        let entry = split_entry(header, body, |range| {
-            command = range.len();
-            Bytes::new()
-        })?;
-        let membership = match &entry.body {
-            Body::Membership(m) => Some(m.clone()),
-            _ => None,
+        let parts = Parts::of(header, body)?;
+        let (membership, weight) = match parts.command() {
+            Some(command) => (None, Entry::command_weight(command.len())),
+            None => {
+                let entry = Entry { id: header.id, time: parts.time, body: parts.other()? };
+                let weight = entry.weight();
+                match entry.body {
+                    Body::Membership(membership) => (Some(membership), weight),
+                    _ => (None, weight),
+                }
+            }
         };
-        let weight = u32::try_from(entry.weight() + command).unwrap_or(u32::MAX);
-        Ok(Self { time: entry.time, crc: u32_at(body, 0), weight, membership })
+        let weight = u32::try_from(weight).unwrap_or(u32::MAX);
+        Ok(Self { time: parts.time, crc: u32_at(body, 0), weight, membership })
     }
 }
 
 /// Decodes a verified entry or repair record; the payload of a command shares `record`.
 pub(crate) fn shared_entry(record: &Bytes) -> Result<Entry, String> {
-    entry_of(record, |payload| record.slice(payload))
-}
-
-/// As [`shared_entry`]; `command` makes the payload of a command from where it lies in the record.
-#[inline]
-pub(crate) fn entry_of(
-    record: &[u8],
-    command: impl FnOnce(std::ops::Range<usize>) -> Bytes,
-) -> Result<Entry, String> {
-    let header = Header::parse(record)?;
-    let end = RECORD_HEADER + header.len;
-    if !matches!(header.kind, Kind::Entry | Kind::Repair) || record.len() < end {
-        return Err("not an entry record".into());
-    }
-    entry_from(&header, &record[RECORD_HEADER..end], |range| {
-        command(RECORD_HEADER + range.start..RECORD_HEADER + range.end)
-    })
-}
-
-/// Splits an entry's body and checks the entry's own CRC.
-#[inline]
-fn entry_from(
-    header: &Header,
-    body: &[u8],
-    command: impl FnOnce(std::ops::Range<usize>) -> Bytes,
-) -> Result<Entry, String> {
-    let (tag, time, payload) = parts_of(body)?;
-    if entry_crc(header.id, tag, time, payload) != u32_at(body, 0) {
-        return Err("the entry's own CRC does not match".into());
-    }
-    split_entry(header, body, command)
-}
-
-/// Form, log time and payload of an entry's body.
-#[inline]
-fn parts_of(body: &[u8]) -> Result<(u8, Micros, &[u8]), String> {
-    let payload = body.get(ENTRY_PREFIX..);
-    let payload = payload.ok_or_else(|| format!("entry body of {} bytes", body.len()))?;
-    Ok((body[4], u64_at(body, 8), payload))
-}
-
-/// Splits an entry's body.
-#[inline]
-fn split_entry(
-    header: &Header,
-    body: &[u8],
-    command: impl FnOnce(std::ops::Range<usize>) -> Bytes,
-) -> Result<Entry, String> {
-    let (tag, time, payload) = parts_of(body)?;
-    let body = match tag {
-        0 if payload.is_empty() => Body::Blank,
-        1 => Body::Command(command(ENTRY_PREFIX..body.len())),
-        2 => Body::Membership(codec::decode("configuration", payload).map_err(|e| e.to_string())?),
-        _ => return Err(format!("entry of unknown form {tag}")),
+    let parts = Parts::checked(record)?;
+    let body = match parts.command() {
+        Some(range) => Body::Command(record.slice(range)),
+        None => parts.other()?,
     };
-    Ok(Entry { id: header.id, time, body })
+    Ok(Entry { id: parts.id, time: parts.time, body })
+}
+
+/// The parts of an entry or repair record. Small and copied, not an [`Entry`]: every read of one goes
+/// through here, and moves what it is given several times.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Parts<'a> {
+    pub(crate) id: LogId,
+    pub(crate) time: Micros,
+    form: u8,
+    payload: &'a [u8],
+}
+
+impl<'a> Parts<'a> {
+    #[inline]
+    fn of(header: &Header, body: &'a [u8]) -> Result<Self, String> {
+        let payload = body.get(ENTRY_PREFIX..);
+        let payload = payload.ok_or_else(|| format!("entry body of {} bytes", body.len()))?;
+        Ok(Self { id: header.id, time: u64_at(body, 8), form: body[4], payload })
+    }
+
+    /// The parts of a whole record, whose entry's own CRC fits.
+    #[inline]
+    pub(crate) fn checked(record: &'a [u8]) -> Result<Self, String> {
+        let header = Header::parse(record)?;
+        let end = RECORD_HEADER + header.len;
+        if !matches!(header.kind, Kind::Entry | Kind::Repair) || record.len() < end {
+            return Err("not an entry record".into());
+        }
+        let body = &record[RECORD_HEADER..end];
+        let parts = Self::of(&header, body)?;
+        if entry_crc(parts.id, parts.form, parts.time, parts.payload) != u32_at(body, 0) {
+            return Err("the entry's own CRC does not match".into());
+        }
+        Ok(parts)
+    }
+
+    /// Where the command lies in the record, if it is one.
+    #[inline]
+    pub(crate) fn command(&self) -> Option<std::ops::Range<usize>> {
+        let start = RECORD_HEADER + ENTRY_PREFIX;
+        (self.form == COMMAND).then(|| start..start + self.payload.len())
+    }
+
+    /// The body of what is no command.
+    pub(crate) fn other(&self) -> Result<Body, String> {
+        match self.form {
+            0 if self.payload.is_empty() => Ok(Body::Blank),
+            2 => codec::decode("configuration", self.payload)
+                .map(Body::Membership)
+                .map_err(|e| e.to_string()),
+            form => Err(format!("entry of unknown form {form}")),
+        }
+    }
 }
 
 fn position_at(body: &[u8]) -> Position {
