@@ -5,11 +5,12 @@ use crate::chain::Link;
 use crate::disk::{Disk, DiskFile, Mode};
 use crate::fault::poison;
 use crate::identity::{BadIdentity, Identity};
+use crate::listing::behind;
 use crate::position::LOG_DIR;
 use crate::rebuild;
 use crate::record::Content;
 use crate::scan::{Inventory, Proof, inventory, prove};
-use crate::segment::{BadHeader, Cursor, FORMAT, Found, SegmentHeader, Step, Walk};
+use crate::segment::{FORMAT, Found};
 use crate::snapshot_files;
 use crate::state::State;
 use crate::verdict::Head;
@@ -18,32 +19,10 @@ use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::{ClusterId, Index, LogId, MemberId, Recovered, SnapshotMeta, Term};
 use serde::Serialize;
 
+pub use crate::listing::{RecordInfo, Records, records};
+
 /// How often a directory that changes under the reader is listed again.
 const TRIES: u32 = 5;
-
-/// One record, or one place where none verifies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RecordInfo {
-    /// Unique id of the segment.
-    pub segment: u64,
-    /// Its file, relative to the data directory.
-    pub file: String,
-    /// Offset in the file, in bytes.
-    pub offset: u64,
-    /// `batch`, `entry`, `truncate`, `watermark`, `base`, `meta`, `seal`, `index`, `repair`,
-    /// `header`, or `none` where nothing verifies.
-    pub kind: &'static str,
-    /// Term (of a batch: its hard state's).
-    pub term: Term,
-    /// Index, zero where the kind has none.
-    pub index: Index,
-    /// Length of the whole record in bytes.
-    pub len: u64,
-    /// True if checksum and chain verify.
-    pub ok: bool,
-    /// What the record says, or why it does not verify.
-    pub detail: String,
-}
 
 /// One segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -150,20 +129,8 @@ impl Report {
     }
 }
 
-/// The records of a log, segment by segment.
-///
-/// # Errors
-/// [`LogFault::Refused`] if a newer build wrote it, or what the disk says.
-pub fn records<D: Disk>(disk: &D) -> Result<Records<D>, LogFault> {
-    let found = look(disk)?;
-    let files =
-        found.segments.into_iter().rev().map(|(unique, loaded)| {
-            (unique, loaded.path, loaded.file, loaded.bytes, loaded.header)
-        });
-    Ok(Records { files: files.collect(), current: None })
-}
-
-fn look<D: Disk>(disk: &D) -> Result<Inventory<D::File>, LogFault> {
+/// The files of a log, while a live node may give some of them up.
+pub(crate) fn look<D: Disk>(disk: &D) -> Result<Inventory<D::File>, LogFault> {
     let mut tries = 1;
     loop {
         match inventory(disk, Mode::Read) {
@@ -231,160 +198,6 @@ pub fn identity<D: Disk>(disk: &D) -> Result<Option<Identity>, LogFault> {
         BadIdentity::Disk(e) => poison("read the identity file", e),
         BadIdentity::Refused(why) => LogFault::Refused(why),
     })
-}
-
-type File<F> = (u64, String, F, u64, Result<SegmentHeader, BadHeader>);
-
-/// Iterator over the records of a log. See [`records`].
-pub struct Records<D: Disk> {
-    /// Segments still to come, the next one last.
-    files: Vec<File<D::File>>,
-    current: Option<(File<D::File>, Option<Cursor>)>,
-}
-
-impl<D: Disk> Iterator for Records<D> {
-    type Item = Result<RecordInfo, LogFault>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let Some((file, cursor)) = &mut self.current else {
-                let file = self.files.pop()?;
-                let (info, cursor) = header_info(&file);
-                self.current = Some((file, cursor));
-                return Some(Ok(info));
-            };
-            let Some(at) = cursor.take() else {
-                self.current = None;
-                continue;
-            };
-            match step(file, at) {
-                Ok(Some((info, next))) => {
-                    *cursor = next;
-                    return Some(Ok(info));
-                }
-                Ok(None) => self.current = None,
-                Err(e) => {
-                    self.current = None;
-                    return Some(Err(poison("read a segment", e)));
-                }
-            }
-        }
-    }
-}
-
-fn header_info<F>((unique, path, _, _, header): &File<F>) -> (RecordInfo, Option<Cursor>) {
-    let (ok, term, index, detail, cursor) = match header {
-        Ok(h) => {
-            let detail = format!(
-                "member {} group {} cluster {} epoch {}; follows {} behind segment {} offset {}{}",
-                h.owner.member,
-                h.owner.group,
-                h.owner.cluster,
-                h.owner.epoch,
-                h.prev,
-                h.join.unique,
-                h.join.end,
-                if h.copied.is_some() { "; begins with a copy" } else { "" },
-            );
-            (true, h.prev.term, h.first, detail, Some(Cursor::start(h)))
-        }
-        Err(bad) => (false, Term(0), Index(0), format!("{bad:?}"), None),
-    };
-    let (segment, file, len) = (*unique, path.clone(), crate::segment::HEADER_LEN as u64);
-    let info =
-        RecordInfo { segment, file, offset: 0, kind: "header", term, index, len, ok, detail };
-    (info, cursor)
-}
-
-type Stepped = Option<(RecordInfo, Option<Cursor>)>;
-
-fn step<F: DiskFile>(
-    (unique, path, file, bytes, _): &File<F>,
-    at: Cursor,
-) -> std::io::Result<Stepped> {
-    let mut walk = Walk::new(file, *unique, at, *bytes);
-    Ok(match walk.step()? {
-        Step::Record(found) => Some((record_info(*unique, path, &found), Some(walk.cursor))),
-        Step::End(_) => None,
-        Step::Blank(offset) | Step::Unchained(offset) | Step::Bad(offset, _)
-            if !walk.resync()? =>
-        {
-            // Zeros up to the end are how every segment in use ends.
-            let mut rest = vec![0; usize::try_from(bytes - offset).unwrap_or_default()];
-            file.read_at(offset, &mut rest)?;
-            let blank = rest.iter().all(|b| *b == 0);
-            (!blank)
-                .then(|| (bad_info(*unique, path, offset, "nothing verifies from here on"), None))
-        }
-        Step::Blank(offset) => {
-            Some((bad_info(*unique, path, offset, "nothing is here"), Some(walk.cursor)))
-        }
-        Step::Bad(offset, why) => Some((bad_info(*unique, path, offset, &why), Some(walk.cursor))),
-        Step::Unchained(offset) => {
-            let why = "the record does not follow its predecessor";
-            Some((bad_info(*unique, path, offset, why), Some(walk.cursor)))
-        }
-    })
-}
-
-fn bad_info(segment: u64, path: &str, offset: u64, why: &str) -> RecordInfo {
-    RecordInfo {
-        segment,
-        file: path.to_owned(),
-        offset,
-        kind: "none",
-        term: Term(0),
-        index: Index(0),
-        len: 0,
-        ok: false,
-        detail: why.to_owned(),
-    }
-}
-
-fn record_info(segment: u64, path: &str, found: &Found) -> RecordInfo {
-    let detail = match &found.content {
-        Content::Batch(batch) => format!(
-            "vote {}, durable up to segment {} offset {} sequence {}; {} records in {} bytes, sequence {}",
-            batch.head.hard.voted_for.map_or("none".into(), |m| m.to_string()),
-            batch.head.durable.segment,
-            batch.head.durable.offset,
-            batch.head.durable.seq,
-            batch.records,
-            batch.len,
-            batch.head.seq,
-        ),
-        Content::Entry(facts) | Content::Repair(facts) => format!(
-            "time {} us, crc {:08x}{}",
-            facts.time,
-            facts.crc,
-            if facts.membership.is_some() { ", configuration" } else { "" }
-        ),
-        Content::Truncate { needs } => format!("cut from here, with {needs} entries in its place"),
-        Content::Watermark { at, commit } => format!(
-            "durable up to segment {} offset {} sequence {}, commit {commit}",
-            at.segment, at.offset, at.seq
-        ),
-        Content::Base { kept, meta } => format!(
-            "base of a snapshot, time {} us, suffix {}",
-            meta.time,
-            if *kept { "kept" } else { "dropped" }
-        ),
-        Content::Meta(meta) => format!("start {}, commit {}", meta.boot, meta.commit),
-        Content::Seal => "the segment is full".into(),
-        Content::Index => "what the batches before it hold".into(),
-        Content::Lost { .. } | Content::LostBatch { .. } | Content::Gap(_) => "damaged".into(),
-    };
-    RecordInfo {
-        segment,
-        file: path.to_owned(),
-        offset: found.offset,
-        kind: found.header.kind.word(),
-        term: found.header.id.term,
-        index: found.header.id.index,
-        len: found.header.size(),
-        ok: true,
-        detail,
-    }
 }
 
 /// The cluster of a directory whose newest segment says `told`.
@@ -478,7 +291,10 @@ fn describe<F: DiskFile>(
         let link = at.map(|n| &proof.links[n]);
         let last = at.is_some_and(|n| n + 1 == proof.links.len());
         let end = link.map_or(0, |link| link.end);
-        let torn = last && behind(&loaded.file, end, loaded.bytes)?;
+        let torn = last && {
+            let behind = behind(&loaded.file, end, loaded.bytes);
+            behind.map_err(|e| poison("read a segment", e))?
+        };
         let state = match link {
             None => "superseded",
             Some(link) if !link.is_sound() => "damaged",
@@ -546,20 +362,6 @@ fn segment_info<F>(
         state,
         row: link.map_or("", |link| link.row),
     }
-}
-
-/// True if anything but zeros follows.
-fn behind<F: DiskFile>(file: &F, mut from: u64, to: u64) -> Result<bool, LogFault> {
-    let mut piece = vec![0; 64 << 10];
-    while from < to {
-        let len = usize::try_from(to - from).unwrap_or(piece.len()).min(piece.len());
-        file.read_at(from, &mut piece[..len]).map_err(|e| poison("read a segment", e))?;
-        if piece[..len].iter().any(|b| *b != 0) {
-            return Ok(true);
-        }
-        from += len as u64;
-    }
-    Ok(false)
 }
 
 fn snapshots<D: Disk>(disk: &D) -> Result<Vec<SnapshotInfo>, LogFault> {

@@ -13,6 +13,7 @@ pub mod home;
 mod identity;
 pub mod inspect;
 mod judge;
+mod listing;
 mod log;
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -79,6 +79,7 @@ fn two_members_are_compared_while_they_run_and_when_they_have_parted() {
     assert!(summary["kind"] == "summary" && summary["ok"] == true, "{summary}");
     assert_eq!(summary["records"], dump.lines().count() - 1);
     assert!(summary["last_index"].as_u64() >= found["a"]["last_index"].as_u64(), "{summary}");
+    a_dump_chooses_and_hides_no_damage(&one, summary["records"].as_u64().expect("a count"));
 
     let (left, right) = (append(&one, "n1", b"left"), append(&two, "n2", b"right"));
     assert_eq!(left, right, "one term, one index");
@@ -100,6 +101,60 @@ fn two_members_are_compared_while_they_run_and_when_they_have_parted() {
     assert!(stderr(&text).contains("SAFETY VIOLATION"), "{}", stderr(&text));
     let none = holdfast(&["log", "diff", a, "/no/such/directory"]);
     assert_eq!(none.status.code(), Some(3));
+}
+
+/// The lines of `log dump --json` with these arguments, the summary last, and the exit status.
+fn dump(dir: &Path, more: &[&str]) -> (Option<i32>, Vec<Value>) {
+    let dir = dir.to_str().expect("UTF-8");
+    let output = holdfast(&[&["log", "dump", dir, "--json"], more].concat());
+    let text = stdout(&output);
+    let line = |l: &str| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"));
+    (output.status.code(), text.lines().map(line).collect())
+}
+
+/// Of a log whose node does not run, of so many records.
+fn a_dump_chooses_and_hides_no_damage(dir: &Path, all: u64) {
+    let range = ["--from", "5", "--to", "7"];
+    let indexes = |told: &[Value]| -> Vec<_> {
+        let records = told.iter().filter(|r| r["kind"] == "entry");
+        records.map(|r| r["index"].as_u64().expect("an index")).collect()
+    };
+    let (code, some) = dump(dir, &[&range[..], &["--kind", "entry"]].concat());
+    assert_eq!((code, indexes(&some)), (Some(0), vec![5, 6, 7]));
+    let summary = some.last().expect("a summary");
+    assert_eq!((some.len(), summary["records"].as_u64()), (4, Some(3)));
+    assert_eq!(summary["passed_over"].as_u64(), Some(all - 3), "{summary}");
+
+    let (_, commands) = dump(dir, &["--kind", "command,configuration"]);
+    let put = |r: &&Value| r["entry"]["command"] == "kv_put" && r["entry"]["key"] == "k13";
+    let put: Vec<_> = commands.iter().filter(put).collect();
+    assert!(put.len() == 1 && put[0]["entry"]["value"] == "v", "{put:?}");
+    let kinds = |kind: &str| commands.iter().filter(|r| r["entry"]["kind"] == kind).count();
+    assert!(kinds("configuration") >= 1 && kinds("blank") == 0 && kinds("command") >= 20);
+    let text = holdfast(&["log", "dump", dir.to_str().expect("UTF-8"), "--kind", "command"]);
+    assert!(stdout(&text).contains(": command kv put \"k13\" = \"v\""), "{}", stdout(&text));
+    assert!(stdout(&text).contains("passed over; the log ends with t"), "{}", stdout(&text));
+
+    let copy = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(copy.path().join("log")).expect("made");
+    for (path, bytes) in files(&dir.join("log")) {
+        let name = Path::new(&path).file_name().expect("a name");
+        std::fs::write(copy.path().join("log").join(name), bytes).expect("written");
+    }
+    let six = some.iter().find(|r| r["index"] == 6).expect("entry 6");
+    let offset = six["offset"].as_u64().zip(six["len"].as_u64()).expect("a place");
+    let file = copy.path().join(six["file"].as_str().expect("a file"));
+    flip(&file, usize::try_from(offset.0 + offset.1 - 9).expect("small"));
+    let (code, told) = dump(copy.path(), &[&range[..], &["--kind", "blank"]].concat());
+    assert_eq!((code, indexes(&told)), (Some(1), vec![]));
+    assert!(told[0]["kind"] == "none" && told[0]["offset"] == six["offset"], "{told:?}");
+    let missing = |told: &[Value]| told.last().expect("a summary")["missing_here"].clone();
+    assert_eq!(missing(&told), serde_json::json!([[6, 6]]));
+    let (code, told) = dump(copy.path(), &["--from", "7"]);
+    assert_eq!((code, missing(&told)), (Some(1), serde_json::json!([])), "it lies elsewhere");
+    for wrong in [["--kind", "batch"], ["--from", "8"], ["--kind", "what"]] {
+        assert_eq!(dump(dir, &[&range[2..], &wrong].concat()).0, Some(2), "{wrong:?}");
+    }
 }
 
 fn explain(dir: &Path, more: &[&str]) -> (Option<i32>, Value) {

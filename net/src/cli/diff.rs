@@ -1,16 +1,14 @@
 //! `holdfast log diff`: two data directories side by side, read-only, safe beside live nodes.
 
+use super::decoded::entry_text;
 use super::logs::{failed, open, report_json};
 use super::show::table;
 use super::{Failure, print_line};
 use holdfast_consensus::{Body, Index};
-use holdfast_fsm::command;
 use holdfast_log::diff::{Diff, Difference, Extent, Seen, Side, Verdict, compare, evidence};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Characters of a decoded command that people are shown.
-const TEXT_MAX: usize = 240;
 /// What to do about logs that Raft forbids.
 const ALARM: &str =
     "stop both members, leave both directories as they are, and report this with copies of them";
@@ -40,7 +38,7 @@ fn violation(diff: &Diff) -> String {
 }
 
 /// Ascending indexes as ranges.
-fn ranges(indexes: &[Index]) -> Vec<(u64, u64)> {
+pub(super) fn ranges(indexes: &[Index]) -> Vec<(u64, u64)> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for index in indexes.iter().map(|index| index.0) {
         match ranges.last_mut() {
@@ -148,7 +146,7 @@ fn first_byte(first: &Difference) -> Option<usize> {
     differ.or((a.len() != b.len()).then_some(a.len().min(b.len())))
 }
 
-/// What an entry says, for people.
+/// What a log says of an entry, for people.
 fn decoded(seen: &Seen) -> String {
     let Seen::Entry { entry, .. } = seen else {
         return match seen {
@@ -157,22 +155,7 @@ fn decoded(seen: &Seen) -> String {
             _ => "damaged: nothing of it is known".to_owned(),
         };
     };
-    let text = match &entry.body {
-        Body::Blank => "the first entry of a term".to_owned(),
-        Body::Membership(membership) => {
-            let names: Vec<_> =
-                membership.members().iter().map(|member| membership.name_of(*member)).collect();
-            format!("members {}", names.join(", "))
-        }
-        Body::Command(bytes) => match command::decode(bytes) {
-            Ok((_, command)) => format!("{command:?}"),
-            Err(e) => format!("{} bytes that this build does not decode: {e}", bytes.len()),
-        },
-    };
-    match text.char_indices().nth(TEXT_MAX) {
-        Some((cut, _)) => format!("{}...", &text[..cut]),
-        None => text,
-    }
+    entry_text(entry)
 }
 
 fn as_text(diff: &Diff, sides: [(&Path, &Side); 2]) -> String {
@@ -224,7 +207,7 @@ fn as_text(diff: &Diff, sides: [(&Path, &Side); 2]) -> String {
     lines.join("\n")
 }
 
-fn range_text(from: u64, to: u64) -> String {
+pub(super) fn range_text(from: u64, to: u64) -> String {
     if from == to { format!("i{from}") } else { format!("i{from} to i{to}") }
 }
 

@@ -1,21 +1,24 @@
-//! `holdfast log`: looks into a data directory, read-only, safe beside a live node.
+//! `holdfast log`: its commands, and `verify`: looks into a data directory, read-only, safe beside a live node.
 
+use super::dump::Choice;
 use super::show::table;
 use super::{Failure, print_line};
 use clap::Subcommand;
 use holdfast_consensus::ClusterId;
 use holdfast_log::RealDisk;
-use holdfast_log::inspect::{self, RecordInfo, Report};
+use holdfast_log::inspect::{self, Report};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 #[derive(Subcommand)]
 pub(super) enum LogCommand {
-    /// Print every record
+    /// Print the records, with what the entries among them say
     Dump {
         /// A node's data directory
         dir: PathBuf,
-        /// One JSON object a line
+        #[command(flatten)]
+        choice: Choice,
+        /// One JSON object a line, the last one a summary
         #[arg(long)]
         json: bool,
     },
@@ -49,7 +52,7 @@ impl LogCommand {
 
 pub(super) fn run(command: LogCommand) -> Result<(), Failure> {
     match command {
-        LogCommand::Dump { dir, json } => dump(&dir, json),
+        LogCommand::Dump { dir, choice, json } => super::dump::run(&dir, &choice, json),
         LogCommand::Verify { dir, json } => verify(&dir, json),
         LogCommand::Diff { a, b, json } => super::diff::run(&a, &b, json),
     }
@@ -69,24 +72,8 @@ pub(super) fn failed(dir: &Path, e: &dyn std::fmt::Display) -> Failure {
     Failure::environment(format!("{}: {e}", dir.display()))
 }
 
-fn dump(dir: &Path, json: bool) -> Result<(), Failure> {
-    let disk = open(dir)?;
-    let mut records = 0u64;
-    for record in inspect::records(&disk).map_err(|e| failed(dir, &e))? {
-        let record = record.map_err(|e| failed(dir, &e))?;
-        print_line(&if json { record_json(&record).to_string() } else { record_text(&record) });
-        records += 1;
-    }
-    // A torn end is in order; whether anything is damaged shows only when all of it is judged.
-    let report = inspect::verify(&disk).map_err(|e| failed(dir, &e))?;
-    if json {
-        print_line(&summary_json(records, &report).to_string());
-    }
-    report.fault.clone().or_else(|| damage_text(&report)).map_or(Ok(()), |e| Err(Failure::check(e)))
-}
-
 /// One sentence on what is damaged, if anything is and the log opens all the same.
-fn damage_text(report: &Report) -> Option<String> {
+pub(super) fn damage_text(report: &Report) -> Option<String> {
     let first = report.damage.first()?;
     let holes = match report.holes.as_slice() {
         [] => "no entry is missing".to_owned(),
@@ -111,43 +98,6 @@ fn damage_text(report: &Report) -> Option<String> {
             _ => format!(", and {more} more places"),
         },
     ))
-}
-
-/// The last line of a dump: readers that look for a `kind` of record pass over it, and one that finds
-/// none knows that the dump was cut short.
-fn summary_json(records: u64, report: &Report) -> Value {
-    let known = |n: u64| report.fault.is_none().then_some(n);
-    json!({
-        "kind": "summary",
-        "records": records,
-        "member": report.member.to_string(),
-        "last_term": known(report.last.term.0),
-        "last_index": known(report.last.index.0),
-        "damaged": report.damage.len(),
-        "missing": report.holes.len(),
-        "ok": report.fault.is_none() && report.damage.is_empty() && report.holes.is_empty(),
-        "fault": report.fault,
-    })
-}
-
-fn record_json(record: &RecordInfo) -> Value {
-    json!({
-        "segment": record.segment,
-        "file": record.file,
-        "offset": record.offset,
-        "kind": record.kind,
-        "term": record.term.0,
-        "index": record.index.0,
-        "len": record.len,
-        "ok": record.ok,
-        "detail": record.detail,
-    })
-}
-
-fn record_text(record: &RecordInfo) -> String {
-    let RecordInfo { file, offset, kind, term, index, len, detail, .. } = record;
-    let mark = if record.ok { ' ' } else { '!' };
-    format!("{mark} {file} {offset:>9} {len:>7} {kind:<9} {term}.{index} {detail}")
 }
 
 fn verify(dir: &Path, json: bool) -> Result<(), Failure> {
