@@ -655,6 +655,10 @@ pub enum ReplicaInput<L: LogStore, M: StateMachine> {
     },
     /// A peer's host refused a reconnect after a reset.
     PeerReset(MemberId),
+    /// A verification beside the replica met entries of its log that are damaged
+    /// ([`LogFault::Damaged`]; other faults say nothing here). It goes the way of damage that the
+    /// replica's own reads meet; what is known already is no news.
+    Damaged(LogFault),
     /// A client's call.
     Call {
         /// Names the call; never reused.

@@ -43,8 +43,10 @@ pub trait LogStore: Send + 'static {
     /// As [`LogStore::persist`].
     fn watermark(&mut self, commit: Index) -> Result<(), LogFault>;
     /// Fills holes (R15): makes these entries durable, each in the place of the damaged entry at
-    /// its index, with one sync. Returns the indexes that were filled, ascending; an entry at an
-    /// index that is no hole (any more) is skipped. Bytes of the damaged record stay as they are.
+    /// its index, with one sync. Returns the indexes at which the given entry stands and can be read
+    /// now, ascending: those that were filled, and those where it stood all along, since whoever
+    /// called them damaged met a read that failed for a moment. Any other entry at an index that is
+    /// no hole is skipped. Bytes of the damaged record stay as they are.
     ///
     /// The caller vouches for the entries; the log checks what it can: an entry of another
     /// identity than the one it has kept, or of a term that its neighbours rule out, is

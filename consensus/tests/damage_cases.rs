@@ -2,7 +2,8 @@
 
 mod world;
 
-use holdfast_consensus::fault::StopReason;
+use holdfast_consensus::fault::{LogFault, StopReason};
+use holdfast_consensus::job::ReplicaInput;
 use holdfast_consensus::replica::Replica;
 use holdfast_consensus::types::{Index, MemberId};
 use world::{SECOND, World, config, pass, write};
@@ -119,6 +120,59 @@ fn a_leader_that_meets_damage_hands_over_and_is_repaired() {
     assert!(world.tally.get("damage-met-by-a-read") > 0, "{:?}", world.tally);
     assert_eq!(world.status(leader).damaged, None);
     write(&mut world, behind, 5);
+    world.check_converged();
+}
+
+/// What a verification beside the replica meets goes the same way; what is known is no news, and
+/// hides nothing that is.
+#[test]
+fn damage_met_beside_a_replica_is_repaired_and_told_once() {
+    let mut config = config(MemberId(1));
+    config.kept_entries = 1_000;
+    config.core.cache_bytes = 1;
+    let mut world = World::new(15, 3, config);
+    world.run_until(2 * SECOND);
+    let leader = world.leader().expect("a leader");
+    write(&mut world, leader, 30);
+    pass(&mut world, SECOND);
+    let damaged = (leader + 1) % 3;
+    let fault = |first: u64, last: u64| {
+        let (first, last) = (Index(first), Index(last));
+        ReplicaInput::Damaged(LogFault::Damaged { first, last, detail: String::new() })
+    };
+    for index in [9, 10] {
+        assert!(world.members[damaged].log.damage(Index(index), true));
+    }
+    let nothing = LogFault::Compacted { first: Index(3) };
+    world.step(damaged, ReplicaInput::Damaged(nothing));
+    assert_eq!(world.status(damaged).damaged, None);
+    for (first, last, count, told) in [(9, 9, 1, 1), (9, 9, 1, 1), (9, 10, 2, 2), (9, 10, 2, 2)] {
+        world.step(damaged, fault(first, last));
+        assert_eq!(world.status(damaged).damaged.map(|d| d.count), Some(count));
+        assert_eq!(world.tally.get("damage-met-by-a-read"), told);
+    }
+    pass(&mut world, 5 * SECOND);
+    assert_eq!(world.status(damaged).damaged, None);
+    write(&mut world, damaged, 5);
+    world.check_converged();
+}
+
+/// A disk that failed one read and gives the entry again has lost nothing: the member does not stay
+/// damaged over an entry that its log holds.
+#[test]
+fn an_entry_that_reads_well_again_is_no_hole_for_ever() {
+    let mut world = cluster(17, 3, 1_000);
+    write(&mut world, 0, 30);
+    pass(&mut world, SECOND);
+    let leader = world.leader().expect("a leader");
+    let mistaken = (leader + 1) % 3;
+    let (first, last) = (Index(9), Index(9));
+    let fault = LogFault::Damaged { first, last, detail: "read: an error".into() };
+    world.step(mistaken, ReplicaInput::Damaged(fault));
+    assert!(world.status(mistaken).damaged.is_some());
+    pass(&mut world, 3 * SECOND);
+    assert_eq!(world.status(mistaken).damaged, None);
+    write(&mut world, mistaken, 5);
     world.check_converged();
 }
 

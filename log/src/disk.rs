@@ -121,6 +121,9 @@ pub trait DiskFile: Send + Sync + Debug + 'static {
     /// # Errors
     /// As [`DiskFile::read_at`].
     fn share(&self, offset: u64, len: usize) -> io::Result<Bytes>;
+    /// Advice: these bytes need not stay in memory, so that the next read of them asks the medium.
+    /// A system that does not take it reads what it has, and that is no error.
+    fn forget(&self, _offset: u64, _len: u64) {}
     /// True if somebody may still hold bytes that [`DiskFile::share`] gave out: then nothing of the
     /// file may be written again (R17). What cannot tell says yes, and is never used again.
     fn is_shared(&self) -> bool {

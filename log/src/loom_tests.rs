@@ -341,3 +341,22 @@ fn a_spare_that_fails_is_known_before_another_is_begun() {
         assert!(log.low() && log.spare().is_some(), "a failed one is tried again");
     });
 }
+
+#[test]
+fn a_scrub_beside_a_roll_and_a_compaction_finds_every_byte_as_it_was_written() {
+    bounded("scrub", Some(2), || {
+        let mut log = open();
+        append(&mut log, 1, None, entry(1, 1, 14 << 10));
+        let mut scrub = log.reader().scrub();
+        let writer = thread::spawn(move || {
+            append(&mut log, 2, None, entry(1, 2, 14 << 10));
+            append(&mut log, 3, None, entry(1, 3, 14 << 10));
+            log.compact(Index(1)).expect("the disk has no faults")
+        });
+        for _ in 0..3 {
+            assert_eq!(scrub.step(1 << 20).found, []);
+        }
+        assert_eq!(writer.join().expect("the writer ends"), Index(2));
+        while !scrub.step(1 << 20).passed {}
+    });
+}

@@ -113,6 +113,18 @@ impl<F> Table<F> {
         self.segments.remove(&segment);
     }
 
+    /// Where the entry at an index lies, if the log holds it.
+    pub(crate) fn entry(&self, index: Index) -> Option<&EntryAt> {
+        let place = index.0.checked_sub(self.first.0)?;
+        self.entries.get(usize::try_from(place).ok()?)
+    }
+
+    /// The entries from an index on, which is not below the first.
+    pub(crate) fn entries_from(&self, index: Index) -> impl Iterator<Item = &EntryAt> {
+        let skip = usize::try_from(index.0 - self.first.0).unwrap_or(usize::MAX);
+        self.entries.range(skip.min(self.entries.len())..)
+    }
+
     fn end(&self) -> Index {
         Index(self.first.0 + self.entries.len() as u64)
     }

@@ -5,7 +5,7 @@ use crate::fault::{create_fault, poison};
 use crate::log::{KEPT_SPARES, Log};
 use crate::position::{BLOCK, BLOCK_BYTES, LOG_DIR, Name, Position, align_up, segment_name};
 use crate::rebuild::take_spare;
-use crate::record::{At, BATCH_RECORD, BatchHead, Item, encode_batch, shared_entry};
+use crate::record::{At, BATCH_RECORD, BatchHead, Header, Item, encode_batch, shared_entry};
 use crate::segment::{Cursor, FIRST_BATCH, Join, Segment, SegmentHeader};
 use crate::side_index::Pending;
 use crate::spare::{SpareFile, make_now};
@@ -140,6 +140,7 @@ impl<D: Disk> Log<D> {
         for entry in entries {
             self.notice_damage(entry.id.index);
             if !self.state.holes.contains_key(&entry.id.index) {
+                filled.extend(self.holds(entry).then_some(entry.id.index));
                 continue;
             }
             let item = Item::entry(entry).map_err(|e| LogFault::Refused(e.0))?;
@@ -157,13 +158,23 @@ impl<D: Disk> Log<D> {
         Ok((items, filled))
     }
 
-    /// A hole that came after the open: the record is not what it was when it was verified.
+    /// True if this very entry stands at its index.
+    fn holds(&self, entry: &Entry) -> bool {
+        let crc = entry.identity().ok().map(|identity| identity.crc);
+        let at = self.state.entry(entry.id.index);
+        at.is_some_and(|at| at.term == entry.id.term && Some(at.crc) == crc)
+    }
+
+    /// A hole that came after the open: the record is not what it was when it was verified. The
+    /// record's own CRC counts, since that is what the next start and a scrub go by.
     fn notice_damage(&mut self, index: Index) {
         let Some(at) = self.state.entry(index).copied().filter(|at| !at.is_hole()) else { return };
         let Some(segment) = self.segments.get(&at.segment) else { return };
         let mut record = vec![0; usize::try_from(at.size).unwrap_or_default()];
         let read = segment.file.read_at(at.offset, &mut record).is_ok();
+        let verifies = |header: Header| header.verifies(at.segment, at.offset, &record);
         let sound = read
+            && Header::parse(&record).is_ok_and(verifies)
             && shared_entry(&record.into())
                 .is_ok_and(|e| e.identity().is_ok_and(|i| i.term == at.term && i.crc == at.crc));
         if !sound {

@@ -150,7 +150,9 @@ fn a_hole_is_filled_by_the_very_entry_and_by_no_other() {
     let other = Entry { time: 9, ..command(1, 3, 100) };
     assert!(matches!(log.repair(&[other]), Err(LogFault::Refused(_))));
     let syncs = disk.counts().log.syncs;
-    assert_eq!(log.repair(&[command(1, 2, 100), command(1, 3, 100)]), Ok(vec![Index(3)]));
+    let stands = Entry { time: 9, ..command(1, 4, 100) };
+    let given = [command(1, 2, 100), command(1, 3, 100), stands];
+    assert_eq!(log.repair(&given), Ok(vec![Index(2), Index(3)]), "4 is another, and sound");
     assert_eq!(disk.counts().log.syncs, syncs + 1, "one sync");
     assert_eq!(log.recovered().holes, []);
     let mut disk = disk;

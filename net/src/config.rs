@@ -119,6 +119,10 @@ pub struct Settings {
     /// Size of a log segment in bytes, a multiple of 4096 [default: 16777216]
     #[arg(long, env = "HOLDFAST_SEGMENT_BYTES")]
     pub segment_bytes: Option<u64>,
+    /// How fast sealed segments of the log are verified in the background, in MiB a second, up to
+    /// 1024; 0 for never [default: 4]
+    #[arg(long, env = "HOLDFAST_SCRUB_MIB_PER_S")]
+    pub scrub_mib_per_s: Option<u64>,
     /// How long a write waits for its outcome unless the call says otherwise [default: 10000]
     #[arg(long, env = "HOLDFAST_WRITE_TIMEOUT_MS")]
     pub write_timeout_ms: Option<u64>,
@@ -157,8 +161,8 @@ impl Settings {
         let under = self;
         overlay!(under, over; name data_dir http_addr http_advertise peer_addr initial_members
             cluster_state peer_token_file insecure_peers heartbeat_ms election_min_ms
-            election_max_ms snapshot_entries kept_entries segment_bytes write_timeout_ms
-            http_connections log_format log)
+            election_max_ms snapshot_entries kept_entries segment_bytes scrub_mib_per_s
+            write_timeout_ms http_connections log_format log)
     }
 
     /// Checks everything.
@@ -198,6 +202,7 @@ impl Settings {
         let snapshot_entries = at_least("snapshot_entries", self.snapshot_entries, 8192, 1)?;
         let kept_entries = at_least("kept_entries", self.kept_entries, snapshot_entries, 0)?;
         let segment_bytes = segment_bytes(self.segment_bytes)?;
+        let scrub_mib_per_s = scrub_mib_per_s(self.scrub_mib_per_s)?;
         let write_timeout = at_least("write_timeout_ms", self.write_timeout_ms, 10_000, 1)?;
         let http_connections = at_least("http_connections", self.http_connections, 512, 8)?;
         Ok(Config {
@@ -213,6 +218,7 @@ impl Settings {
             snapshot_entries,
             kept_entries,
             segment_bytes,
+            scrub_mib_per_s,
             write_timeout: Duration::from_millis(write_timeout),
             http_connections: usize::try_from(http_connections).unwrap_or(usize::MAX),
             log_format: self.log_format.unwrap_or_default(),
@@ -248,6 +254,8 @@ pub struct Config {
     pub kept_entries: u64,
     /// Size of a log segment.
     pub segment_bytes: u64,
+    /// Pace of the log's scrub in MiB a second, at most 1024; zero for none.
+    pub scrub_mib_per_s: u64,
     /// Default deadline of a write.
     pub write_timeout: Duration,
     /// Connections of the HTTP API at once.
@@ -344,6 +352,16 @@ fn segment_bytes(value: Option<u64>) -> Result<u64, ConfigError> {
     Ok(value)
 }
 
+fn scrub_mib_per_s(value: Option<u64>) -> Result<u64, ConfigError> {
+    const MOST: u64 = 1024;
+    let value = value.unwrap_or(4);
+    if value > MOST {
+        let problem = format!("{value} is above {MOST}; 4 is a good value, and 0 turns it off");
+        return Err(wrong("scrub_mib_per_s", problem));
+    }
+    Ok(value)
+}
+
 fn check_name(key: &str, name: &str) -> Result<(), ConfigError> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > 64 || !name.chars().all(good) {
@@ -428,6 +446,9 @@ mod tests {
         assert_eq!(config.kept_entries, config.snapshot_entries);
         assert_eq!(config.http_advertise, "http://127.0.0.1:7600");
         assert!(config.forming().is_empty());
+        assert_eq!(config.scrub_mib_per_s, 4);
+        let off = Settings { scrub_mib_per_s: Some(0), ..three() };
+        assert_eq!(off.validate().expect("valid").scrub_mib_per_s, 0, "zero turns it off");
     }
 
     #[test]
@@ -442,6 +463,7 @@ mod tests {
         assert_eq!(complaint(|s| s.election_max_ms = Some(150)).key, "election_max_ms");
         assert_eq!(complaint(|s| s.snapshot_entries = Some(0)).key, "snapshot_entries");
         assert_eq!(complaint(|s| s.segment_bytes = Some(100_000)).key, "segment_bytes");
+        assert_eq!(complaint(|s| s.scrub_mib_per_s = Some(1025)).key, "scrub_mib_per_s");
         assert_eq!(complaint(|s| s.http_addr = Some("nonsense".into())).key, "http_addr");
         assert_eq!(
             complaint(|s| s.peer_token_file = Some("/no/such/file".into())).key,

@@ -71,6 +71,12 @@ pub struct Metrics {
     pub deduplicated: AtomicU64,
     /// Damaged entries of the log that other members gave back.
     pub repaired: AtomicU64,
+    /// Bytes of the log that the scrub has verified.
+    pub scrub_bytes: AtomicU64,
+    /// Passes of the scrub over all sealed segments.
+    pub scrub_passes: AtomicU64,
+    /// Places that the scrub found not to verify, each counted once.
+    pub scrub_damaged: AtomicU64,
     /// Inputs that the core loop has not taken yet.
     pub inbox_depth: AtomicU64,
     /// Open connections of the HTTP API.
@@ -123,11 +129,14 @@ impl Metrics {
     #[must_use]
     pub fn render(&self) -> String {
         let mut out = String::new();
-        let plain: [(&str, &AtomicU64); 10] = [
+        let plain: [(&str, &AtomicU64); 13] = [
             ("holdfast_forwarded_proposals_total", &self.forwarded),
             ("holdfast_write_timeouts_total", &self.write_timeouts),
             ("holdfast_deduplicated_entries_total", &self.deduplicated),
             ("holdfast_repaired_entries_total", &self.repaired),
+            ("holdfast_log_scrub_bytes_total", &self.scrub_bytes),
+            ("holdfast_log_scrub_passes_total", &self.scrub_passes),
+            ("holdfast_log_scrub_damaged_total", &self.scrub_damaged),
             ("holdfast_peer_sent_messages_total", &self.sent_messages),
             ("holdfast_peer_sent_bytes_total", &self.sent_bytes),
             ("holdfast_peer_received_messages_total", &self.received_messages),

@@ -7,6 +7,8 @@ use common::{Dev, eventually, holdfast, http, kill, killed, metric, restart, std
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 fn local(port: u16) -> Option<Value> {
@@ -100,6 +102,51 @@ fn a_node_over_a_damaged_log_says_so_until_the_others_have_given_everything_back
         members.iter().all(|member| member["healthy"] == true).then_some(())
     });
     let verify = holdfast(&["log", "verify", dir.path().join("n2").to_str().expect("UTF-8")]);
+    assert!(!stdout(&verify).contains("to be given back"), "{}", stdout(&verify));
+}
+
+/// Bits of two entries rot while the node runs, in a segment that is full and that nobody reads.
+#[test]
+fn what_rots_while_a_node_runs_is_found_by_its_scrub_and_given_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (dev, lines) = cluster(dir.path());
+    let data = dir.path().join("n2");
+    let dump = holdfast(&["log", "dump", data.to_str().expect("UTF-8"), "--json"]);
+    let lines_of = stdout(&dump);
+    let records = lines_of.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let commands = records.filter(|r| r["entry"]["command"] == "kv_put" && r["segment"] == 1);
+    let hit: Vec<Value> = commands.step_by(2).take(2).collect();
+    assert_eq!(hit.len(), 2, "the first segment holds some");
+
+    let (_first, _third) = (restart(&lines[0]), restart(&lines[2]));
+    let second = restart(&lines[1]);
+    // Its start has verified everything by the time it answers, and its scrub has not begun.
+    eventually("it answers", || local(dev.http + 1));
+    for entry in &hit {
+        let file = data.join(entry["file"].as_str().expect("a file"));
+        let file = OpenOptions::new().read(true).write(true).open(file).expect("a segment");
+        let (at, mut byte) = (entry["offset"].as_u64().expect("an offset") + 70, [0]);
+        file.read_exact_at(&mut byte, at).expect("read");
+        file.write_all_at(&[byte[0] ^ 0x40], at).expect("written");
+    }
+    second.wait_for_line("a line of the scrub", |line| {
+        let index = hit[0]["index"].as_u64().expect("an index");
+        line.contains(&format!("the scrub found entries i{index} to i{index} damaged"))
+    });
+    eventually("both are back", || {
+        let back = metric(dev.http + 1, "holdfast_repaired_entries_total") == 2;
+        let status = local(dev.http + 1)?;
+        (back && status["damaged"].is_null() && status["healthy"] == true).then_some(())
+    });
+    for (node, found) in [(0, 0), (1, 2), (2, 0)] {
+        let count = |name: &str| metric(dev.http + node, name);
+        eventually("a pass has ended", || {
+            (count("holdfast_log_scrub_passes_total") > 0).then_some(())
+        });
+        assert_eq!(count("holdfast_log_scrub_damaged_total"), found, "n{}", node + 1);
+        assert!(count("holdfast_log_scrub_bytes_total") >= 2 * 49_152);
+    }
+    let verify = holdfast(&["log", "verify", data.to_str().expect("UTF-8")]);
     assert!(!stdout(&verify).contains("to be given back"), "{}", stdout(&verify));
 }
 

@@ -15,7 +15,7 @@ use holdfast_consensus::traits::{LogStore, StateMachine};
 use holdfast_consensus::{ClusterId, Index, MemberId, Micros};
 use holdfast_fsm::start::{Started, start};
 use holdfast_fsm::{Metastore, StoreOptions, View};
-use holdfast_log::{Home, HomeOptions, Log, LogOptions, MemDisk};
+use holdfast_log::{Home, HomeOptions, Log, LogOptions, MemDisk, Scrub};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The log under test.
@@ -93,6 +93,8 @@ pub struct Process {
     pub view: View,
     /// The log: owned by the log lane.
     pub log: TheLog,
+    /// Verifies its sealed segments again.
+    pub scrub: Scrub<MemDisk>,
     /// The state machine: owned by the apply lane.
     pub machine: TheMachine,
     /// Cluster and epoch.
@@ -354,6 +356,7 @@ pub fn run(
         replica,
         lanes: BTreeMap::new(),
         view: machine.view(),
+        scrub: log.reader().scrub(),
         log,
         machine,
         cluster: (identity.cluster, identity.epoch),

@@ -230,6 +230,8 @@ pub struct Setup {
     pub checkpoint_after: Micros,
     /// Length of a log segment in bytes.
     pub segment_bytes: u64,
+    /// Time between two steps of the scrub of every log; zero for none.
+    pub scrub: Micros,
     /// Shortest delay of a message.
     pub delay: Micros,
     /// Random part of the delay.
@@ -316,6 +318,7 @@ impl Setup {
             checkpoint_bytes: between("checkpoint-bytes", 500, 40_000),
             checkpoint_after: between("checkpoint-after", 50_000, 6_000_000),
             segment_bytes: between("segment-pages", 8, 24) * 4096,
+            scrub: 0,
             delay: if wan { between("delay", 2_000, 15_000) } else { between("delay", 20, 400) },
             jitter: if wan { between("jitter", 100, 10_000) } else { between("jitter", 10, 600) },
             disk_latency: choices.choose("disk-latency", (1, 1_000), &[100, 100, 100, 20, 300]),

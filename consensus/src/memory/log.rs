@@ -325,6 +325,11 @@ impl LogStore for MemoryLog {
             return Err(LogFault::Poisoned { detail: "a failure was asked for".into() });
         }
         let wanted = |e: &&Entry| state.holes.contains_key(&e.id.index);
+        let stands = |e: &&Entry| {
+            let at = state.position(e.id.index).filter(|_| !wanted(e));
+            at.is_some_and(|at| state.entries[at] == **e)
+        };
+        let mut filled: Vec<Index> = entries.iter().filter(stands).map(|e| e.id.index).collect();
         let mut fill: Vec<Entry> = entries.iter().filter(wanted).cloned().collect();
         fill.sort_by_key(|e| e.id.index);
         let mut below = Term(0);
@@ -335,7 +340,6 @@ impl LogStore for MemoryLog {
             }
             below = entry.id.term;
         }
-        let mut filled = Vec::with_capacity(fill.len());
         for entry in fill {
             let index = entry.id.index;
             let at = state.position(index).expect("a hole lies within the log");
@@ -343,6 +347,7 @@ impl LogStore for MemoryLog {
             state.holes.remove(&index);
             filled.push(index);
         }
+        filled.sort_unstable();
         Ok(filled)
     }
 

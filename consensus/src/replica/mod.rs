@@ -255,6 +255,9 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
             ReplicaInput::Wake => self.feed(Input::Wake),
             ReplicaInput::Message { from, message } => self.on_message(from, message),
             ReplicaInput::PeerReset(peer) => self.feed(Input::PeerReset { peer }),
+            ReplicaInput::Damaged(fault) => {
+                self.report_damage(&fault);
+            }
             ReplicaInput::Call { ticket, call, deadline } => self.on_call(ticket, call, deadline),
             ReplicaInput::Done(done) => self.on_done(done),
         }

@@ -110,14 +110,15 @@ impl<L: LogStore, M: StateMachine> Replica<L, M> {
         self.send(to, Message::RepairReply { ask, entries }, SendLane::Bulk);
     }
 
-    /// A read met damage that is not known yet: true if it was news.
+    /// A read, of the replica or beside it, met damage: true if any of it was not known yet.
     pub(super) fn report_damage(&mut self, fault: &LogFault) -> bool {
         let LogFault::Damaged { first, last, .. } = fault else { return false };
+        let mut holes = self.reader.holes(*first, *last);
         let known = self.core.holes();
-        if known.binary_search_by_key(first, |hole| hole.index).is_ok() {
+        holes.retain(|hole| known.binary_search_by_key(&hole.index, |known| known.index).is_err());
+        if holes.is_empty() {
             return false;
         }
-        let holes = self.reader.holes(*first, *last);
         self.mark("damage-met-by-a-read");
         self.feed(Input::Damaged { holes });
         true

@@ -238,7 +238,7 @@ impl World {
         self.due.insert((self.now + after, self.seq), due);
     }
 
-    fn step(&mut self, node: usize, input: ReplicaInput<MemoryLog, MemoryMachine>) {
+    pub(crate) fn step(&mut self, node: usize, input: ReplicaInput<MemoryLog, MemoryMachine>) {
         let mut out = Vec::new();
         let Some(process) = &mut self.members[node].process else { return };
         process.replica.step(self.now, input, &mut out);

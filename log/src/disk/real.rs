@@ -308,6 +308,13 @@ impl DiskFile for RealFile {
         view.ok_or_else(|| self.behind_the_end(offset, len))
     }
 
+    #[cfg(target_os = "linux")]
+    fn forget(&self, offset: u64, len: u64) {
+        use rustix::fs::{Advice, fadvise};
+        // What is mapped and in use, or not written back yet, stays where it is.
+        fadvise(&self.file, offset, std::num::NonZeroU64::new(len), Advice::DontNeed).ok();
+    }
+
     fn is_shared(&self) -> bool {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         let viewed = map.as_mut().is_some_and(|map| !map.is_alone());

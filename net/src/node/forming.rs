@@ -68,7 +68,7 @@ pub(super) fn form(
                 }
                 forming.step()
             }
-            Ok(Input::Peer(_) | Input::Done(_)) => forming.step(),
+            Ok(Input::Peer(_) | Input::Done(_) | Input::Damaged(_)) => forming.step(),
             Ok(Input::Stop) | Err(_) => return Ok(false),
         };
     }

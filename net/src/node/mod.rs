@@ -4,6 +4,7 @@ mod forming;
 mod lanes;
 mod observe;
 mod runtime;
+mod scrub;
 mod start;
 mod state;
 mod walk;
@@ -19,7 +20,7 @@ use crate::peer::{PeerEvent, Peers};
 use crate::plane::report::Report;
 use bytes::Bytes;
 use holdfast_consensus::Micros;
-use holdfast_consensus::fault::Refusal;
+use holdfast_consensus::fault::{LogFault, Refusal};
 use holdfast_consensus::job::{Call, Done};
 use holdfast_consensus::message::Outcome;
 use holdfast_consensus::types::MemberId;
@@ -52,6 +53,8 @@ pub(crate) enum Input {
     Call(Box<ClientCall>),
     /// From a lane.
     Done(Box<Done<RealLog, RealStore>>),
+    /// From the scrub of the log: entries that do not verify any more.
+    Damaged(LogFault),
     /// Stop in an orderly way.
     Stop,
 }

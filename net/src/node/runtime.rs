@@ -245,6 +245,7 @@ impl Runtime {
             Input::Peer(PeerEvent::Reset(peer)) => ReplicaInput::PeerReset(peer),
             Input::Peer(PeerEvent::Hello(_) | PeerEvent::Gone(_)) => return true,
             Input::Done(done) => ReplicaInput::Done(*done),
+            Input::Damaged(fault) => ReplicaInput::Damaged(fault),
             Input::Call(call) if self.leaving.is_some() => {
                 let refused = Outcome::NotCommitted(Refusal::Stopping);
                 if call.reply.send(refused).is_err() {

@@ -3,6 +3,7 @@
 use super::forming::form;
 use super::lanes::Lanes;
 use super::runtime::{End, Runtime};
+use super::scrub::Scrubber;
 use super::state::{Phase, State};
 use super::walk::Walker;
 use super::{CALL_BYTES, Input, Node};
@@ -239,6 +240,7 @@ impl Core {
         if self.view.set(machine.view()).is_err() {
             tracing::error!("the view was set twice");
         }
+        let scrubber = Scrubber::start(log.reader().scrub(), node, &self.inbox)?;
         let lanes =
             Lanes::start(log, machine, &self.inbox, &node.metrics).map_err(NodeError::Thread)?;
         let (keeper, handle) = (Arc::clone(node), self.handle.clone());
@@ -250,6 +252,7 @@ impl Core {
         let status = replica.status(clock::now());
         worker.join();
         walker.join();
+        scrubber.join();
         let owned = lanes.join();
         match end {
             End::Stopped(reason) => Err(NodeError::Stopped(reason)),

@@ -5,8 +5,11 @@
 use super::focus::{put, write};
 use super::stage::{SECOND, Stage, off_plot};
 use crate::check::{Verdict, Violation};
+use crate::world::World;
+use holdfast_consensus::Index;
 use holdfast_consensus::job::Call;
 use holdfast_consensus::message::Outcome;
+use holdfast_consensus::replica::ReplicaStatus;
 use holdfast_log::inspect;
 
 const A: usize = 0;
@@ -25,7 +28,7 @@ fn opening(stage: &mut Stage) -> Verdict {
     stage.world.run_for(2 * SECOND)
 }
 
-/// Damages the entries at these indexes in the log of a node without power.
+/// Damages the entries at these indexes in the log of a node.
 fn damage(stage: &mut Stage, node: usize, indexes: &[u64]) -> Verdict {
     let unreadable = |e| off_plot(format!("the log cannot be looked at: {e}"));
     let records = inspect::records(&stage.world.disk(node)).map_err(unreadable)?;
@@ -68,7 +71,7 @@ fn all_down(stage: &mut Stage) {
 /// Demands that everybody serves again with nothing damaged: each entry is whole somewhere.
 fn repaired(stage: &mut Stage) -> Verdict {
     let limit = stage.world.now() + PATIENCE;
-    let whole = |world: &crate::world::World| {
+    let whole = |world: &World| {
         let whole = |node: usize| world.status(node).is_some_and(|s| s.damaged.is_none());
         world.is_serving() && ALL.into_iter().all(whole)
     };
@@ -185,4 +188,76 @@ pub(super) fn held_majority(stage: &mut Stage) -> Verdict {
     let why = stands_still(stage)?;
     stage.stands_still(why);
     Ok(())
+}
+
+/// Entries of one member rot in a segment that is full, while it runs and nobody reads them. Without
+/// a scrub nobody notices; with one they are found and come back, and it goes on to find the next.
+pub(super) fn scrub(stage: &mut Stage) -> Verdict {
+    opening(stage)?;
+    write(stage, A, 20)?;
+    // Nothing of the old segments is in the memory of a process that starts.
+    stage.power_cut(B);
+    stage.world.start(B)?;
+    stage.world.run_until_serving()?;
+    stage.world.run_for(SECOND)?;
+    damage(stage, B, &[5, 9])?;
+    stage.world.run_for(30 * SECOND)?;
+    demand(stage, "scrub-off", |holes, status| {
+        let seen = status.is_some_and(|s| s.damaged.is_some());
+        holes == [Index(5), Index(9)] && !seen
+    })?;
+    stage.tell("without a scrub nobody knows: the next start would miss two entries");
+    stage.world.scrub_every(SECOND / 10);
+    comes_back(stage)?;
+    stage.tell("with a scrub they were found, and the others gave them back");
+    damage(stage, B, &[7])?;
+    comes_back(stage)?;
+    stage.tell("it goes on, and found the next one");
+    write(stage, B, 5)?;
+    stage.finish(SECOND)
+}
+
+/// Demands something of the entries that the disk of the second node has lost, as a start would
+/// see it, and of what that node says of itself.
+fn demand(
+    stage: &Stage,
+    property: &'static str,
+    right: impl Fn(&[Index], Option<&ReplicaStatus>) -> bool,
+) -> Verdict {
+    let unreadable = |e| off_plot(format!("the log cannot be looked at: {e}"));
+    let report = inspect::verify(&stage.world.disk(B)).map_err(unreadable)?;
+    let holes: Vec<Index> = report.holes.iter().map(|hole| hole.index).collect();
+    let status = stage.world.status(B);
+    if right(&holes, status.as_ref()) {
+        return Ok(());
+    }
+    let known = status.and_then(|status| status.damaged);
+    Err(Violation::new(property, format!("missing on disk: {holes:?}; known: {known:?}")))
+}
+
+/// Demands that the second node notices what its disk has lost, and gets it back.
+fn comes_back(stage: &mut Stage) -> Verdict {
+    let limit = stage.world.now() + PATIENCE;
+    let notices = |world: &World| world.status(B).is_some_and(|s| s.damaged.is_some());
+    if !stage.world.run_until_true(notices, limit)? {
+        return demand(stage, "scrub-on", |_, _| false);
+    }
+    repaired(stage)?;
+    demand(stage, "scrub-on", |holes, _| holes.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::Mode;
+    use crate::choices::Choices;
+
+    #[test]
+    fn without_a_scrub_nothing_comes_back() {
+        let mut stage = Stage::new(Mode::On, Choices::new(1), false);
+        opening(&mut stage).expect("the cluster serves");
+        damage(&mut stage, B, &[5]).expect("an entry");
+        let verdict = comes_back(&mut stage).expect_err("nobody looks");
+        assert_eq!(verdict.property, "scrub-on", "{verdict}");
+    }
 }

@@ -379,6 +379,12 @@ pub const ALL: &[Scenario] = &[
         program: damage::held_majority,
     },
     Scenario {
+        name: "scrub",
+        summary: "entries rot that nobody reads: unseen without a scrub, found and given back with it (R17)",
+        loss: false,
+        program: damage::scrub,
+    },
+    Scenario {
         name: "slow-store",
         summary: "the store of a node stands still while its log goes on",
         loss: false,

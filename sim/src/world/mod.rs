@@ -22,6 +22,7 @@ mod processes;
 mod record;
 mod rot;
 pub mod script;
+mod scrub;
 mod suite;
 mod watch;
 
@@ -51,6 +52,7 @@ const LOOK_EVERY: Micros = 50_000;
 enum Event {
     Start { node: usize, life: u64 },
     Wake { node: usize, life: u64, at: Micros },
+    Scrub { node: usize, life: u64 },
     Deliver { to: usize, life: u64, from: MemberId, copy: trace::Copy, message: Box<Message> },
     Reset { node: usize, life: u64, peer: MemberId },
     JobEnd { node: usize, life: u64, lane: Lane },
@@ -332,6 +334,7 @@ impl World {
         match event {
             Event::Start { node, life } => self.start(node, life),
             Event::Wake { node, life, at } => self.wake(node, life, at),
+            Event::Scrub { node, life } => self.scrub(node, life),
             Event::Deliver { to, life, from, copy, message } => {
                 self.deliver(to, life, from, copy, message)
             }

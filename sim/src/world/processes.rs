@@ -224,6 +224,7 @@ impl World {
             self.nodes[node].effect_plan = Some((left, power));
         }
         self.dial_all(node);
+        self.plan_scrub(node);
         self.open_broker(node)?;
         self.step(node, ReplicaInput::Wake)
     }

@@ -441,6 +441,15 @@ impl Script {
         self.world.flip(node, path, offset, bit)
     }
 
+    /// From now on every running node verifies its log in the background, a step each time; those
+    /// that start later do as well.
+    pub fn scrub_every(&mut self, time: Micros) {
+        self.world.setup.scrub = time;
+        for node in 0..self.world.nodes.len() {
+            self.world.plan_scrub(node);
+        }
+    }
+
     /// Every entry that the log of a running node gives to read, from its first on.
     ///
     /// # Errors
