@@ -105,30 +105,40 @@ fn a_node_over_a_damaged_log_says_so_until_the_others_have_given_everything_back
     assert!(!stdout(&verify).contains("to be given back"), "{}", stdout(&verify));
 }
 
-/// Bits of two entries rot while the node runs, in a segment that is full and that nobody reads.
-#[test]
-fn what_rots_while_a_node_runs_is_found_by_its_scrub_and_given_back() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (dev, lines) = cluster(dir.path());
-    let data = dir.path().join("n2");
+/// Every second of the first entries that hold a key, in the first segment of a node's log.
+fn hit(data: &Path, count: usize) -> Vec<Value> {
     let dump = holdfast(&["log", "dump", data.to_str().expect("UTF-8"), "--json"]);
-    let lines_of = stdout(&dump);
-    let records = lines_of.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let lines = stdout(&dump);
+    let records = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let commands = records.filter(|r| r["entry"]["command"] == "kv_put" && r["segment"] == 1);
-    let hit: Vec<Value> = commands.step_by(2).take(2).collect();
-    assert_eq!(hit.len(), 2, "the first segment holds some");
+    let hit: Vec<Value> = commands.step_by(2).take(count).collect();
+    assert_eq!(hit.len(), count, "the first segment holds some");
+    hit
+}
 
-    let (_first, _third) = (restart(&lines[0]), restart(&lines[2]));
-    let second = restart(&lines[1]);
-    // Its start has verified everything by the time it answers, and its scrub has not begun.
-    eventually("it answers", || local(dev.http + 1));
-    for entry in &hit {
+/// Flips a bit of each under a process that has the file open.
+fn rot(data: &Path, entries: &[Value]) {
+    for entry in entries {
         let file = data.join(entry["file"].as_str().expect("a file"));
         let file = OpenOptions::new().read(true).write(true).open(file).expect("a segment");
         let (at, mut byte) = (entry["offset"].as_u64().expect("an offset") + 70, [0]);
         file.read_exact_at(&mut byte, at).expect("read");
         file.write_all_at(&[byte[0] ^ 0x40], at).expect("written");
     }
+}
+
+/// Bits of two entries rot while the node runs, in a segment that is full and that nobody reads.
+#[test]
+fn what_rots_while_a_node_runs_is_found_by_its_scrub_and_given_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (dev, lines) = cluster(dir.path());
+    let data = dir.path().join("n2");
+    let hit = hit(&data, 2);
+    let (_first, _third) = (restart(&lines[0]), restart(&lines[2]));
+    let second = restart(&lines[1]);
+    // Its start has verified everything by the time it answers, and its scrub has not begun.
+    eventually("it answers", || local(dev.http + 1));
+    rot(&data, &hit);
     second.wait_for_line("a line of the scrub", |line| {
         let index = hit[0]["index"].as_u64().expect("an index");
         line.contains(&format!("the scrub found entries i{index} to i{index} damaged"))
@@ -148,6 +158,26 @@ fn what_rots_while_a_node_runs_is_found_by_its_scrub_and_given_back() {
     }
     let verify = holdfast(&["log", "verify", data.to_str().expect("UTF-8")]);
     assert!(!stdout(&verify).contains("to be given back"), "{}", stdout(&verify));
+}
+
+#[test]
+fn a_lone_voter_goes_on_when_its_scrub_finds_what_nobody_can_give_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dev = Dev::start(dir.path(), 1, &["--segment-bytes", "65536"]);
+    let value = vec![b'x'; 2000];
+    for i in 0..60 {
+        assert_eq!(http(dev.http, "PUT", &format!("/v1/kv/k{i}"), &value).0, 200);
+    }
+    let data = dir.path().join("n1");
+    rot(&data, &hit(&data, 1));
+    eventually("the scrub has found it", || {
+        (metric(dev.http, "holdfast_log_scrub_damaged_total") == 1).then_some(())
+    });
+    let log = std::fs::read_to_string(dir.path().join("n1.log")).expect("a log");
+    assert!(log.contains("the only voter: it goes on"), "{log}");
+    assert_eq!(http(dev.http, "PUT", "/v1/kv/after", b"x").0, 200);
+    assert_eq!(http(dev.http, "GET", "/v1/kv/k1", b"").1.as_bytes(), value);
+    dev.stop();
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! A start has verified every byte, so the first pass begins a little later; passes follow one
 //! another after a long pause, since what rots, rots over months.
 
+use super::state::{Published, State};
 use super::{Input, Node, NodeError};
 use crate::metrics::Metrics;
 use holdfast_log::{Finding, RealDisk, Scrub};
@@ -41,6 +42,7 @@ impl Scrubber {
             pause: Duration::from_micros(pause),
             metrics: Arc::clone(&node.metrics),
             inbox: inbox.clone(),
+            state: Arc::clone(&node.state),
             stop: Arc::clone(&stop),
         };
         let thread = std::thread::Builder::new()
@@ -65,6 +67,7 @@ struct Pace {
     pause: Duration,
     metrics: Arc<Metrics>,
     inbox: Sender<Input>,
+    state: Arc<State>,
     stop: Arc<AtomicBool>,
 }
 
@@ -124,8 +127,24 @@ impl Pace {
         }
         // What the replica knows already is no news to it.
         let Some(fault) = finding.fault() else { return };
+        if is_alone(&self.state.get()) {
+            // The replica would stop: nobody can give it back. But what it serves comes from its store,
+            // and whoever is told now can still copy that.
+            if finding.news {
+                tracing::error!(
+                    "nobody has these entries but this node, the only voter: it goes on as long as it need not read                      them, and its next start will refuse unless a snapshot covers them by then. Copy what it holds                      now, and have the disk looked after"
+                );
+            }
+            return;
+        }
         if self.inbox.send(Input::Damaged(fault)).is_err() {
             tracing::debug!("the scrub found something after the core loop had ended");
         }
     }
+}
+
+/// True if nobody could give back what this member has lost.
+fn is_alone(published: &Published) -> bool {
+    let members = published.replica.as_ref().map(|replica| &replica.membership);
+    members.is_some_and(|m| m.voters.len() == 1 && m.outgoing.is_empty() && m.learners.is_empty())
 }
