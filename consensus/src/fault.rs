@@ -64,6 +64,13 @@ pub enum LogFault {
         /// The operation, file and error.
         detail: String,
     },
+    /// The log could not be opened, or could not be read without being opened; the text names the file,
+    /// the error and the remedy.
+    #[error("the log cannot be opened: {detail}")]
+    Unopened {
+        /// The operation, file and error, and what to do.
+        detail: String,
+    },
     /// Entries exist but do not verify.
     #[error("log entries {first}..={last} are damaged: {detail}")]
     Damaged {
@@ -164,7 +171,10 @@ pub enum StopReason {
         fault: StoreFault,
     },
     /// Evidence that committed history differs (R18): nothing was changed.
-    #[error("this replica's history contradicts the cluster at {at}: {detail}")]
+    #[error(
+        "this replica's history contradicts the cluster at {at}: {detail}; nothing was changed. Stop the node and keep \
+         its directory, compare it with another member's (`holdfast log diff`), and report it. {NO_REPLACEMENT}"
+    )]
     Diverged {
         /// Where.
         at: Index,

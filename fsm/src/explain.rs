@@ -9,6 +9,7 @@
 //! Left out: space (an overlay is never full), and everything after the start, such as what peers
 //! send. The first entry of a cluster that is still being founded is written as a start would.
 
+use crate::entrance;
 use crate::metastore::Metastore;
 use crate::plane::Plane;
 use crate::records::VolumeId;
@@ -21,7 +22,7 @@ use holdfast_consensus::{ClusterId, MemberId, Recovered};
 use holdfast_log::disk::{Disk, DiskFile, Mode};
 use holdfast_log::inspect::{self, Report};
 use holdfast_log::overlay::{Changed, Overlay};
-use holdfast_log::{Home, HomeOptions, Identity, IdentityState, LogOptions};
+use holdfast_log::{HomeOptions, Identity, IdentityState, LogOptions};
 use std::io;
 
 /// With what the start would be configured.
@@ -89,7 +90,8 @@ pub struct Explained {
 /// Finds out what a start on the directory would do, and changes nothing.
 ///
 /// # Errors
-/// What the disk says of the directory itself, or of a file that is compared at the end.
+/// What the disk says of the directory itself, or of a file that is compared at the end;
+/// `PermissionDenied` if this user may not read all of it: another one's start would find more.
 pub fn explain<D: Disk>(disk: &D, configured: &Configured) -> io::Result<Explained> {
     let scratch = Overlay::over(disk.clone())?;
     // What refuses to be read here refuses the start too, and is told by it.
@@ -99,6 +101,12 @@ pub fn explain<D: Disk>(disk: &D, configured: &Configured) -> io::Result<Explain
     let end = attempt(&scratch, identity.as_ref(), configured, &mut store);
     let end = end.unwrap_or_else(|(by, why)| End::Refused { by, why });
     let changes = scratch.changes()?;
+    if let Some(what) = scratch.denied() {
+        let why = format!(
+            "{what}: it cannot be read by this user; ask as the user that the node runs as"
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
     Ok(Explained { identity, log, store, end, changes })
 }
 
@@ -117,13 +125,13 @@ fn attempt<D: Disk>(
         fresh_member: MemberId(u64::MAX),
         log: LogOptions { segment_bytes },
     };
-    let home = Home::open(disk.clone(), &options).map_err(|e| (Stage::Home, e.to_string()))?;
+    let home = entrance::open(disk.clone(), &options, configured.store)
+        .map_err(|(by, e)| (by, e.to_string()))?;
     if home.identity().state != IdentityState::Formed {
         return Ok(End::Waits);
     }
     let Identity { cluster, epoch, ref name, .. } = *home.identity();
-    Plane::open(disk.clone(), cluster, name, VolumeId(u128::MAX))
-        .map_err(|e| (Stage::Plane, e.to_string()))?;
+    let name = name.clone();
     let options = (configured.store)(cluster, epoch);
     *store = facts(disk, &options).ok();
     let Started { lock: _lock, identity, mut log, store: mut machine, plan } =
@@ -132,6 +140,9 @@ fn attempt<D: Disk>(
     // The seed draws only when it would stand, the clock says only since when it waits.
     let replica = Replica::<_, Metastore<Overlay<D>>>::open(config, 0, &mut log, &mut machine, 0)
         .map_err(|why| (Stage::Replica, why.to_string()))?;
+    // Whose it is was asked at the entrance.
+    Plane::open(disk.clone(), cluster, &name, VolumeId(u128::MAX))
+        .map_err(|e| (Stage::Plane, e.to_string()))?;
     let status = Box::new(replica.status(0));
     Ok(End::Runs { plan, recovered: Box::new(log.recovered()), status })
 }

@@ -26,6 +26,7 @@ pub mod command;
 mod contain;
 pub mod digest;
 mod distrust;
+pub mod entrance;
 pub mod explain;
 pub mod guard;
 pub mod header;

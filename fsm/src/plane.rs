@@ -33,6 +33,7 @@ mod trash;
 pub use copies::{Found, Sweep};
 pub use cursors::{Cursor, SeenCursor};
 pub use discard::{DISCARD_MAX, Discarded};
+pub(crate) use layout::DATA_DIRS;
 pub use layout::{DATA_DIR, Place};
 pub use seats::{Entered, Lease};
 pub use trash::{Reason, Trashed};
@@ -105,6 +106,8 @@ impl From<io::Error> for PlaneError {
 pub struct Plane<D: Disk> {
     disk: D,
     volume: Volume,
+    /// There was none before this open.
+    new: bool,
     seats: Arc<Seats>,
     names: Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
     /// When each entry of the trash was first seen in this open.
@@ -126,15 +129,11 @@ impl<D: Disk> Plane<D> {
         node: &str,
         fresh: VolumeId,
     ) -> Result<Self, PlaneError> {
-        let found = seal::read(&disk, VOLUME_FILE)?;
-        let volume = match found {
-            Some(bytes) => own_volume(&bytes, cluster, node)?,
-            None => {
-                empty(&disk)?;
-                Volume { cluster, node: node.to_owned(), volume: fresh }
-            }
-        };
-        for dir in [DATA_DIR, TOPICS_DIR, TRASH_DIR, TMP_DIR] {
+        let found = Self::check(&disk, cluster, node)?;
+        let new = found.is_none();
+        let volume =
+            found.unwrap_or_else(|| Volume { cluster, node: node.to_owned(), volume: fresh });
+        for dir in DATA_DIRS {
             disk.make_dir(dir)?;
         }
         disk.sync_dir("")?;
@@ -143,6 +142,7 @@ impl<D: Disk> Plane<D> {
         let plane = Self {
             disk,
             volume,
+            new,
             seats: Arc::default(),
             names: Mutex::default(),
             seen: Mutex::default(),
@@ -156,10 +156,33 @@ impl<D: Disk> Plane<D> {
         Ok(plane)
     }
 
+    /// Whose the data plane on a disk is: `node`'s, or nobody's yet. Nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Plane::open`].
+    pub fn check(disk: &D, cluster: ClusterId, node: &str) -> Result<Option<Volume>, PlaneError> {
+        let found = seal::read(disk, VOLUME_FILE).map_err(|e| {
+            PlaneError::Disk(format!(
+                "{e}: nothing was changed; {}",
+                holdfast_log::remedy(e.kind())
+            ))
+        })?;
+        match found {
+            Some(bytes) => own_volume(&bytes, cluster, node).map(Some),
+            None => empty(disk).map(|()| None),
+        }
+    }
+
     /// Who it belongs to.
     #[must_use]
     pub const fn volume(&self) -> &Volume {
         &self.volume
+    }
+
+    /// True if this open made it, on a volume of which nobody has heard.
+    #[must_use]
+    pub const fn is_new(&self) -> bool {
+        self.new
     }
 
     /// Runs `act` while nobody else creates or destroys anything under this topic's name.
@@ -188,12 +211,17 @@ impl<D: Disk> Plane<D> {
     }
 }
 
+/// What the last resort costs: a volume id is never made up again for the copies of another.
+const NEW_VOLUME: &str = "the node then gets a new volume id: what was moved is not used again, the partitions that \
+     were placed on the old volume stay assigned to that one and have no copy here, and only topics that are created \
+     later are placed on the new one";
+
 /// The volume, if it is this node's.
 fn own_volume(bytes: &[u8], cluster: ClusterId, node: &str) -> Result<Volume, PlaneError> {
     let volume = Volume::open(bytes).map_err(|why| {
         PlaneError::Foreign(format!(
-            "{VOLUME_FILE} cannot be read ({why}): nothing was changed; put it back from a backup, or move the \
-             directory {DATA_DIR} aside"
+            "{VOLUME_FILE} cannot be read ({why}): nothing was changed; put it back from a backup. As the last \
+             resort move the directory {DATA_DIR} aside: {NEW_VOLUME}"
         ))
     })?;
     if volume.cluster == cluster && volume.node == node {
@@ -212,7 +240,7 @@ fn empty<D: Disk>(disk: &D) -> Result<(), PlaneError> {
         if !seal::names(disk, dir)?.is_empty() {
             return Err(PlaneError::Foreign(format!(
                 "{dir} holds something, and {VOLUME_FILE} is missing: nothing was changed; put the file back from a \
-                 backup, or move the directory {DATA_DIR} aside"
+                 backup. As the last resort move the directory {DATA_DIR} aside: {NEW_VOLUME}"
             )));
         }
     }

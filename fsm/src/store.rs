@@ -71,7 +71,7 @@ impl StoreOptions {
 pub enum OpenError {
     /// It belongs to another cluster.
     #[error(
-        "the store {STORE_FILE} belongs to cluster {found}, not to {expected}; point this node at its own data directory, or at an empty one"
+        "the store {STORE_FILE} belongs to cluster {found}, not to {expected}. Nothing was changed. Move the file aside: the node rebuilds its store from its snapshot and log, and keeps its member id"
     )]
     OtherCluster {
         /// The cluster in the store.
@@ -81,7 +81,7 @@ pub enum OpenError {
     },
     /// It belongs to another recovery epoch or group.
     #[error(
-        "the store {STORE_FILE} belongs to recovery epoch {epoch} and group {group}, not to {wanted_epoch} and {wanted_group}; point this node at its own data directory, or at an empty one"
+        "the store {STORE_FILE} belongs to recovery epoch {epoch} and group {group}, not to {wanted_epoch} and {wanted_group}. Nothing was changed. Move the file aside: the node rebuilds its store from its snapshot and log, and keeps its member id"
     )]
     OtherEpoch {
         /// The epoch in the store.

@@ -375,7 +375,7 @@ fn a_store_of_another_cluster_or_epoch_or_a_newer_format_is_refused_untouched() 
     let other = StoreOptions { cluster: holdfast_consensus::ClusterId(9), ..options() };
     let refused = Metastore::open(disk.clone(), other).unwrap_err();
     assert!(matches!(refused, OpenError::OtherCluster { .. }), "{refused}");
-    assert!(refused.to_string().contains("data directory"));
+    assert!(refused.to_string().contains("Move the file aside"));
     let other = StoreOptions { epoch: 2, ..options() };
     let refused = Metastore::open(disk.clone(), other).unwrap_err();
     assert!(matches!(refused, OpenError::OtherEpoch { .. }), "{refused}");

@@ -13,6 +13,7 @@ use holdfast_consensus::traits::{
     LogStore, SnapshotSink, SnapshotSource, SnapshotStore, StateMachine,
 };
 use holdfast_consensus::{Body, Entries, Index, MemberId, Membership, Seq};
+use holdfast_fsm::entrance;
 use holdfast_fsm::explain::{Configured, End, Explained, Stage, explain};
 use holdfast_fsm::records::VolumeId;
 use holdfast_fsm::start::StoreFacts;
@@ -89,17 +90,14 @@ fn options_of_store() -> StoreOptions {
 /// The start as a node makes it.
 fn real(disk: &MemDisk) -> End {
     let refused = |by: Stage, why: String| End::Refused { by, why };
-    let home = match Home::open(disk.clone(), &home_options()) {
+    let home = match entrance::open(disk.clone(), &home_options(), StoreOptions::small) {
         Ok(home) => home,
-        Err(e) => return refused(Stage::Home, e.to_string()),
+        Err((by, e)) => return refused(by, e.to_string()),
     };
     if !home.is_formed() {
         return End::Waits;
     }
     let cluster = home.identity().cluster;
-    if let Err(e) = Plane::open(disk.clone(), cluster, "n1", VolumeId(u128::MAX)) {
-        return refused(Stage::Plane, e.to_string());
-    }
     let options = StoreOptions::small(cluster, home.identity().epoch);
     let mut started = match start(home, disk.clone(), options) {
         Ok(started) => started,
@@ -109,11 +107,16 @@ fn real(disk: &MemDisk) -> End {
     let (log, store) = (&mut started.log, &mut started.store);
     match Replica::<_, Metastore<MemDisk>>::open(config, 0, log, store, 0) {
         Err(why) => refused(Stage::Replica, why.to_string()),
-        Ok(replica) => End::Runs {
-            plan: started.plan.clone(),
-            recovered: Box::new(started.log.recovered()),
-            status: Box::new(replica.status(0)),
-        },
+        Ok(replica) => {
+            if let Err(e) = Plane::open(disk.clone(), cluster, "n1", VolumeId(u128::MAX)) {
+                return refused(Stage::Plane, e.to_string());
+            }
+            End::Runs {
+                plan: started.plan.clone(),
+                recovered: Box::new(started.log.recovered()),
+                status: Box::new(replica.status(0)),
+            }
+        }
     }
 }
 
@@ -157,6 +160,22 @@ fn compare(files: &Files, what: &str) -> Explained {
     assert!(disk.files() == *files, "{what}: not a byte has changed");
     assert_eq!(told.end, real(&disk), "{what}");
     same_changes(files, &disk.files(), &told.changes, what);
+    if matches!(told.end, End::Refused { .. }) {
+        let mut after = disk.files();
+        if !files.contains_key("lock") {
+            after.remove("lock");
+        }
+        let differ: Vec<_> = after
+            .iter()
+            .filter(|(path, bytes)| files.get(*path) != Some(bytes))
+            .map(|f| f.0)
+            .collect();
+        assert!(
+            after == *files,
+            "{what}: a start that refuses changes nothing, not {differ:?}: {:?}",
+            told.end
+        );
+    }
     told
 }
 

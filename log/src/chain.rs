@@ -3,7 +3,7 @@
 //! file; the table of segments decides what becomes of each (R12, R13, R16).
 
 use crate::disk::DiskFile;
-use crate::fault::poison;
+use crate::fault::unread;
 use crate::judge::Damage;
 use crate::log::LogOptions;
 use crate::position::Position;
@@ -173,7 +173,7 @@ fn newest<F: DiskFile>(
     if loaded.header.is_err() {
         let start = Cursor { offset: 0, chain: 0, batch_end: 0 };
         let mut walk = Walk::new(&loaded.file, unique, start, loaded.bytes);
-        if !walk.resync().map_err(|e| poison("read a segment", e))? {
+        if !walk.resync().map_err(|e| unread("read a segment", &e))? {
             written = Written::Nothing;
         }
     }

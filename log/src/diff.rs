@@ -10,7 +10,6 @@
 //! replaced by a leader. What they must never do is in [`Violation`], each with its proof.
 
 use crate::disk::Disk;
-use crate::fault::poison;
 use crate::inspect::{Report, identity, judged, steady};
 use crate::rebuild::entry_at;
 use crate::scan::Inventory;
@@ -297,7 +296,8 @@ impl<D: Disk> Evidence<D> {
                 if entry.id != (LogId { term: at.term, index }) || !same {
                     // A live node has given the segment up, and uses its file again.
                     let why = "the file holds another segment by now; try again";
-                    return Err(poison("read an entry", why));
+                    let detail = format!("read an entry: {why}");
+                    return Err(LogFault::Unopened { detail });
                 }
                 let path = self.found.segments.get(&at.segment).map(|loaded| loaded.path.clone());
                 let place = (path.unwrap_or_default(), at.offset);

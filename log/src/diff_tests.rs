@@ -195,5 +195,5 @@ fn a_file_that_a_live_node_uses_again_meanwhile_gives_no_entry_of_another() {
     let (path, bytes) = other.files().into_iter().find(|(p, _)| p.starts_with("log/0")).unwrap();
     disk.open(&path, crate::Mode::Write).unwrap().write_at(0, &bytes).unwrap();
     let seen = evidence.seen(Index(5));
-    assert!(matches!(seen, Err(LogFault::Poisoned { .. })), "{seen:?}");
+    assert!(matches!(seen, Err(LogFault::Unopened { .. })), "{seen:?}");
 }

@@ -61,6 +61,14 @@ pub trait Disk: Clone + Send + Sync + Debug + 'static {
     fn lanes(&self) -> usize {
         1
     }
+    /// An error unless this process may read and write what stands at the path, and search it if it is
+    /// a directory. A disk without users and permissions says yes to everything.
+    ///
+    /// # Errors
+    /// `NotFound`, `PermissionDenied`, `ReadOnlyFilesystem`, or what the system says.
+    fn permits(&self, _path: &str) -> io::Result<()> {
+        Ok(())
+    }
     /// Locks a file (creating it if needed) against every other process until the value drops.
     ///
     /// # Errors

@@ -122,7 +122,10 @@ pub fn fuzz_dump(data: &[u8]) {
         && report.fault.is_none()
     {
         let held = !proved.as_ref().is_ok_and(|found| found.held.is_none());
-        let refused = !matches!(proved, Err(LogFault::Poisoned { .. } | LogFault::Full { .. }));
+        let refused = !matches!(
+            proved,
+            Err(LogFault::Unopened { .. } | LogFault::Poisoned { .. } | LogFault::Full { .. })
+        );
         assert!(!(held && refused), "{proved:?} after {report:?}");
     }
 }

@@ -4,15 +4,18 @@
 //! `snap/`; the state machine keeps its store beside them.
 
 use crate::disk::{Disk, Mode};
+use crate::fault::remedy;
 use crate::identity::{BadIdentity, Identity, IdentityState};
 use crate::log::{Log, LogOptions};
+use crate::rebuild::look;
 use crate::scan::{REMEDY, inventory};
 use crate::segment::Owner;
+use crate::state::State;
 use holdfast_consensus::fault::{LogFault, NEVER_OLDER, NO_REPLACEMENT};
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::traits::LogStore;
 use holdfast_consensus::{
-    Body, ClusterId, Entries, Entry, HardState, LogId, MemberId, Membership, Seq, Term,
+    Body, ClusterId, Entries, Entry, HardState, LogId, MemberId, Membership, Recovered, Seq, Term,
 };
 use std::io;
 use thiserror::Error;
@@ -54,6 +57,27 @@ pub enum HomeError {
     Disk(String),
 }
 
+/// Who is asked, while the directory is locked and before a byte of it changes, whether a node may
+/// start on it: what lies beside the log has a say too. An error is why not, with the remedy.
+pub trait Admit<D: Disk> {
+    /// Whether everything in the directory can be used at all.
+    ///
+    /// # Errors
+    /// Why not.
+    fn files(&mut self, disk: &D) -> Result<(), String>;
+    /// Whether what lies in the directory of this member belongs to it.
+    ///
+    /// # Errors
+    /// Why not.
+    fn member(&mut self, disk: &D, identity: &Identity) -> Result<(), String>;
+    /// Whether what lies beside the log goes with what the log will have recovered. Not asked if the
+    /// log is held: nothing is changed then.
+    ///
+    /// # Errors
+    /// Why not.
+    fn log(&mut self, disk: &D, identity: &Identity, log: &Recovered) -> Result<(), String>;
+}
+
 /// An open data directory.
 pub struct Home<D: Disk> {
     disk: D,
@@ -69,11 +93,29 @@ impl<D: Disk> Home<D> {
     /// # Errors
     /// [`HomeError`]; a refusal leaves every byte but the lock file's as it was.
     pub fn open(disk: D, options: &HomeOptions) -> Result<Self, HomeError> {
+        Self::open_if(disk, options, None)
+    }
+
+    /// As [`Home::open`], but `admit` is asked first.
+    ///
+    /// # Errors
+    /// As [`Home::open`]; what `admit` has against it is [`HomeError::Refused`].
+    pub fn open_if(
+        disk: D,
+        options: &HomeOptions,
+        mut admit: Option<&mut dyn Admit<D>>,
+    ) -> Result<Self, HomeError> {
         assert!(options.fresh_member != MemberId(0), "a member id is never zero");
         let lock = disk.lock(LOCK).map_err(|e| match e.kind() {
             io::ErrorKind::WouldBlock => HomeError::Locked { path: LOCK.into() },
-            _ => HomeError::Disk(format!("lock the data directory: {e}")),
+            kind => HomeError::Disk(format!(
+                "lock the data directory: {e}; nothing was changed; {}",
+                remedy(kind)
+            )),
         })?;
+        if let Some(admit) = admit.as_deref_mut() {
+            admit.files(&disk).map_err(HomeError::Refused)?;
+        }
         let identity = Identity::read(&disk)?;
         if let Some(identity) = &identity
             && identity.name != options.name
@@ -84,16 +126,25 @@ impl<D: Disk> Home<D> {
                 identity.name, options.name,
             )));
         }
-        let in_log = member_in_log(&disk)?;
+        let in_log = member_in_log(&disk, identity.is_none())?;
         check_same_member(identity.as_ref(), in_log)?;
+        if let (Some(admit), Some(identity)) = (admit.as_deref_mut(), &identity) {
+            admit.member(&disk, identity).map_err(HomeError::Refused)?;
+        }
         let member = in_log.unwrap_or(options.fresh_member);
         let (cluster, epoch) =
             identity.as_ref().map_or_else(Default::default, |i| (i.cluster, i.epoch));
         let owner = Owner { member, group: 0, cluster, epoch };
-        let mut log = Log::open(disk.clone(), owner, options.log.clone())?;
+        let log = match (admit, &identity) {
+            (Some(admit), Some(identity)) => {
+                let mut ask = |log: &Recovered| admit.log(&disk, identity, log);
+                Log::open_if(disk.clone(), owner, options.log.clone(), Some(&mut ask))
+            }
+            _ => Log::open(disk.clone(), owner, options.log.clone()),
+        }?;
         let identity = match identity {
             Some(identity) => identity,
-            None => first_identity(&disk, member, &options.name, &mut log)?,
+            None => first_identity(&disk, member, &options.name)?,
         };
         let mut home = Self { disk, lock, identity, log };
         // A held member changes nothing (R5). One that belongs to no cluster yet has nothing to
@@ -226,12 +277,19 @@ impl<D: Disk> Home<D> {
     }
 }
 
-/// The member in the segment headers, if there is a log. Nothing is changed.
-fn member_in_log<D: Disk>(disk: &D) -> Result<Option<MemberId>, HomeError> {
+/// The member in the segment headers, if there is a log; if it is to be `empty` it must not hold
+/// anything. Nothing is changed.
+fn member_in_log<D: Disk>(disk: &D, empty: bool) -> Result<Option<MemberId>, HomeError> {
     let found = inventory(disk, Mode::Read)?;
     let newest = found.segments.values().rev().find_map(|l| l.header.as_ref().ok());
     match (newest, found.segments.first_key_value()) {
-        (Some(header), _) => Ok(Some(header.owner.member)),
+        (Some(header), _) => {
+            let member = header.owner.member;
+            if empty {
+                check_nothing_logged(member, look(&found)?)?;
+            }
+            Ok(Some(member))
+        }
         (None, None) => Ok(None),
         (None, Some((_, loaded))) => Err(HomeError::Refused(format!(
             "no segment header of the log verifies (first: {}): {REMEDY}",
@@ -264,20 +322,24 @@ fn check_same_member(
 }
 
 /// The identity is written after the log: without one the log must be empty.
-fn first_identity<D: Disk>(
-    disk: &D,
+fn check_nothing_logged(
     member: MemberId,
-    name: &str,
-    log: &mut Log<D>,
-) -> Result<Identity, HomeError> {
-    let recovered = log.recovered();
-    if recovered.last != LogId::default() || recovered.hard != HardState::default() {
+    (state, held): (State, Option<String>),
+) -> Result<(), HomeError> {
+    if let Some(why) = held {
+        return Err(HomeError::Log(LogFault::Held { why }));
+    }
+    if state.last != LogId::default() || state.hard != HardState::default() {
         return Err(HomeError::Refused(format!(
             "the log of member {member} holds entries up to {} but the identity file is gone: nothing was changed; put the file \
              back from a copy of this very directory. {NO_REPLACEMENT}",
-            recovered.last
+            state.last
         )));
     }
+    Ok(())
+}
+
+fn first_identity<D: Disk>(disk: &D, member: MemberId, name: &str) -> Result<Identity, HomeError> {
     let identity = Identity {
         member,
         name: name.to_owned(),
@@ -293,7 +355,9 @@ fn first_identity<D: Disk>(
 impl From<BadIdentity> for HomeError {
     fn from(bad: BadIdentity) -> Self {
         match bad {
-            BadIdentity::Disk(e) => Self::Disk(format!("identity file: {e}")),
+            BadIdentity::Disk(e) => {
+                Self::Disk(format!("the identity file cannot be used: {e}; {}", remedy(e.kind())))
+            }
             BadIdentity::Refused(why) => Self::Refused(why),
         }
     }

@@ -155,8 +155,10 @@ fn a_lost_identity_beside_a_log_with_entries_is_refused() {
     let disk = MemDisk::new();
     open(&disk).unwrap().found(ClusterId(5), 6, three()).unwrap();
     disk.unlink("identity").unwrap();
+    let before = disk.files();
     let text = refusal(open(&disk));
     assert!(text.contains("identity file is gone"), "{text}");
+    assert_eq!(disk.files(), before, "nothing was changed, as it says");
 }
 
 #[test]

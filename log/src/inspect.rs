@@ -3,7 +3,7 @@
 
 use crate::chain::Link;
 use crate::disk::{Disk, DiskFile, Mode};
-use crate::fault::poison;
+use crate::fault::unread;
 use crate::identity::{BadIdentity, Identity};
 use crate::listing::behind;
 use crate::position::LOG_DIR;
@@ -135,7 +135,7 @@ pub(crate) fn look<D: Disk>(disk: &D) -> Result<Inventory<D::File>, LogFault> {
     loop {
         match inventory(disk, Mode::Read) {
             // A live node may give up a segment between the listing and the opening.
-            Err(LogFault::Poisoned { .. }) if tries < TRIES => tries += 1,
+            Err(LogFault::Unopened { .. }) if tries < TRIES => tries += 1,
             found => return found,
         }
     }
@@ -154,7 +154,7 @@ pub(crate) fn steady<D: Disk, T>(
         let said = act(&found);
         let names = match disk.list(LOG_DIR) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            names => names.map_err(|e| poison("list the log", e))?,
+            names => names.map_err(|e| unread("list the log", &e))?,
         };
         let stands = |path: &String| names.iter().any(|name| path.ends_with(&format!("/{name}")));
         if tries == TRIES || found.segments.values().all(|loaded| stands(&loaded.path)) {
@@ -172,21 +172,7 @@ pub(crate) fn steady<D: Disk, T>(
 /// What the start would refuse the log for, or what the disk says.
 pub fn proved<D: Disk>(disk: &D) -> Result<Recovered, LogFault> {
     let (_, (state, held)) = steady(disk, rebuild::look)?;
-    let (terms, holes) = (state.known_terms(), state.named_holes());
-    Ok(Recovered {
-        hard: state.hard,
-        first: state.first(),
-        base: state.base,
-        last: state.last,
-        time: state.time,
-        terms,
-        memberships: state.memberships,
-        snapshot: None,
-        commit: state.commit,
-        boot: state.boot,
-        holes,
-        held,
-    })
+    Ok(Recovered { held, ..state.recovered() })
 }
 
 /// Who a directory says that it belongs to; `None` if it does not say.
@@ -195,7 +181,7 @@ pub fn proved<D: Disk>(disk: &D) -> Result<Recovered, LogFault> {
 /// [`LogFault::Refused`] if the identity file cannot be used, or what the disk says.
 pub fn identity<D: Disk>(disk: &D) -> Result<Option<Identity>, LogFault> {
     Identity::read(disk).map_err(|bad| match bad {
-        BadIdentity::Disk(e) => poison("read the identity file", e),
+        BadIdentity::Disk(e) => unread("read the identity file", &e),
         BadIdentity::Refused(why) => LogFault::Refused(why),
     })
 }
@@ -255,7 +241,7 @@ pub(crate) fn judged<D: Disk>(
             describe(&mut report, found, &proof)?;
             replayed = Some(state);
         }
-        Err(LogFault::Poisoned { detail }) => return Err(LogFault::Poisoned { detail }),
+        Err(fault @ (LogFault::Unopened { .. } | LogFault::Poisoned { .. })) => return Err(fault),
         Err(fault) => {
             let text = fault.to_string();
             for (unique, loaded) in &found.segments {
@@ -293,7 +279,7 @@ fn describe<F: DiskFile>(
         let end = link.map_or(0, |link| link.end);
         let torn = last && {
             let behind = behind(&loaded.file, end, loaded.bytes);
-            behind.map_err(|e| poison("read a segment", e))?
+            behind.map_err(|e| unread("read a segment", &e))?
         };
         let state = match link {
             None => "superseded",
@@ -365,7 +351,7 @@ fn segment_info<F>(
 }
 
 fn snapshots<D: Disk>(disk: &D) -> Result<Vec<SnapshotInfo>, LogFault> {
-    let found = snapshot_files::verify_all(disk).map_err(|e| poison("read the snapshots", e))?;
+    let found = snapshot_files::verify_all(disk).map_err(|e| unread("read the snapshots", &e))?;
     let info = |(file, result): (String, Result<SnapshotMeta, String>)| match result {
         Ok(meta) => SnapshotInfo { file, last: meta.last, bytes: meta.bytes, fault: None },
         Err(why) => SnapshotInfo { file, last: LogId::default(), bytes: 0, fault: Some(why) },

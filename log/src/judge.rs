@@ -3,7 +3,7 @@
 
 use crate::chain::Link;
 use crate::disk::DiskFile;
-use crate::fault::poison;
+use crate::fault;
 use crate::position::{Position, align_up};
 use crate::record::{Content, Header, Kind, RECORD_HEADER, Resume};
 use crate::scan::{Inventory, Proof, Raw, Unread, held};
@@ -75,7 +75,7 @@ impl<'f, F: DiskFile> Judge<'f, F> {
         for record in raw.records.iter().filter(|r| r.header.kind == Kind::Index) {
             let mut body = vec![0; record.header.len];
             (loaded.file.read_at(record.offset + RECORD_HEADER as u64, &mut body))
-                .map_err(|e| poison("read the side index", e))?;
+                .map_err(|e| fault::unread("read the side index", &e))?;
             if let Err(why) = side_index::decode(&body, &mut self.parts) {
                 self.hold(link, record.offset, "P9", &why);
             }
@@ -299,7 +299,7 @@ impl<'f, F: DiskFile> Judge<'f, F> {
             return Ok(());
         }
         let at = Position::new(link.header.unique, line.offset);
-        let read = self.record_at(link, line).map_err(|e| poison("read a segment", e))?;
+        let read = self.record_at(link, line).map_err(|e| fault::unread("read a segment", &e))?;
         let bytes = match (&read, unread.bytes, self.before) {
             (Some(_), Bytes::Unchained, Before::Verified) => Bytes::Unchained,
             (Some(_), ..) => Bytes::Good,

@@ -41,9 +41,10 @@ mod writer;
 #[cfg(unix)]
 pub use disk::real::{RealDisk, RealFile};
 pub use disk::{Disk, DiskFile, Mode};
+pub use fault::remedy;
 pub use fuzz::{fuzz_recover, sample_files};
 pub use fuzz_parts::{fuzz_dump, fuzz_header, fuzz_record, sample_parts};
-pub use home::{Home, HomeError, HomeOptions};
+pub use home::{Admit, Home, HomeError, HomeOptions};
 pub use identity::{Identity, IdentityState};
 pub use log::{Log, LogOptions};
 pub use mem_disk::{MemDisk, MemFile};

@@ -2,7 +2,7 @@
 //! is held at a time. Nothing is judged here; a place where nothing verifies is told as such.
 
 use crate::disk::{Disk, DiskFile};
-use crate::fault::poison;
+use crate::fault::unread;
 use crate::inspect::look;
 use crate::record::{Content, Header, shared_entry};
 use crate::segment::{BadHeader, Cursor, Found, SegmentHeader, Step, Walk};
@@ -77,7 +77,7 @@ impl<D: Disk> Records<D> {
             return Ok(None);
         }
         let mut bytes = vec![0; usize::try_from(record.len).unwrap_or_default()];
-        file.read_at(record.offset, &mut bytes).map_err(|e| poison("read a record", e))?;
+        file.read_at(record.offset, &mut bytes).map_err(|e| unread("read a record", &e))?;
         let same = |header: Header| header.verifies(*unique, record.offset, &bytes);
         if !Header::parse(&bytes).is_ok_and(same) {
             return Ok(None);
@@ -97,6 +97,10 @@ impl<D: Disk> Iterator for Records<D> {
             let Some((file, cursor)) = &mut self.current else {
                 let file = self.files.pop()?;
                 let (info, cursor) = header_info(&file);
+                let cursor = match cursor.map_or_else(|| first_batch(&file), |at| Ok(Some(at))) {
+                    Ok(cursor) => cursor,
+                    Err(e) => return Some(Err(unread("read a segment", &e))),
+                };
                 self.current = Some((file, cursor));
                 return Some(Ok(info));
             };
@@ -107,7 +111,7 @@ impl<D: Disk> Iterator for Records<D> {
             match several(file, at, &mut self.ready) {
                 Ok(next) => *cursor = next,
                 // Behind the records that were read before it failed.
-                Err(e) => self.ready.push_back(Err(poison("read a segment", e))),
+                Err(e) => self.ready.push_back(Err(unread("read a segment", &e))),
             }
         }
     }
@@ -135,6 +139,14 @@ fn header_info<F>((unique, path, _, _, header): &File<F>) -> (RecordInfo, Option
     let info =
         RecordInfo { segment, file, offset: 0, kind: "header", term, index, len, ok, detail };
     (info, cursor)
+}
+
+/// Where the records of a segment begin whose header does not say it: they verify under the unique id
+/// in the file's name (row S8 and others), and a dump that passed over them would hide what is there.
+fn first_batch<F: DiskFile>((unique, _, file, bytes, _): &File<F>) -> io::Result<Option<Cursor>> {
+    let start = Cursor { offset: 0, chain: 0, batch_end: 0 };
+    let mut walk = Walk::new(file, *unique, start, *bytes);
+    Ok(walk.resync()?.then_some(walk.cursor))
 }
 
 /// Reads some records from `at` on. Returns where to go on, if anything follows.

@@ -69,3 +69,20 @@ fn a_file_that_holds_something_else_by_now_gives_no_entry() {
     disk.open(&path, Mode::Write).unwrap().write_at(0, &bytes).unwrap();
     assert_eq!(records.entry(&record).unwrap(), None, "its record is not there any more");
 }
+
+#[test]
+fn a_segment_without_a_header_hides_none_of_its_records() {
+    let disk = log(6000, 100);
+    let told = |disk: &MemDisk| -> Vec<RecordInfo> {
+        let all = records(disk).unwrap().map(Result::unwrap);
+        all.filter(|r| r.ok && r.kind != "header").collect()
+    };
+    let whole = told(&disk);
+    for (file, _) in disk.files().into_iter().filter(|(path, _)| path.starts_with("log/0")) {
+        let broken = MemDisk::from_files(disk.files());
+        broken.open(&file, Mode::Write).unwrap().write_at(0, &[0; 8192]).unwrap();
+        let (whole, found) = (whole.clone(), told(&broken));
+        assert_eq!(found.len(), whole.len(), "{file}");
+        assert!(found == whole, "{file}: the same records, in the same order");
+    }
+}

@@ -1,7 +1,7 @@
 //! The segmented log (DESIGN section 5): one directory, one writer, one sync a batch.
 
 use crate::disk::{Disk, DiskFile};
-use crate::fault::poison;
+use crate::fault::{at_reopen, at_start, poison};
 use crate::newest::Newest;
 use crate::position::{BLOCK, LOG_DIR, Name, Position, align_up};
 use crate::reader::{Changes, Reader, Table};
@@ -55,6 +55,32 @@ impl LogOptions {
         }
         Ok(())
     }
+}
+
+/// Who is asked whether a log may be opened, with what will have been recovered; an error is why not.
+pub(crate) type Admission<'a> = dyn FnMut(&Recovered) -> Result<(), String> + 'a;
+
+/// True if a start takes this published snapshot for the log's base (R25).
+fn becomes_base(state: &State, meta: &SnapshotMeta) -> bool {
+    let behind = meta.last.index > state.last.index;
+    // What the snapshot holds nobody needs to give back.
+    let covers = state.holes.range(..=meta.last.index).next().is_some();
+    let parted = !state.keeps_suffix(meta.last);
+    behind || (meta.last.index > state.base.index && (parted || covers))
+}
+
+/// What a log in this state will have recovered once it is open, with this newest snapshot.
+fn foreseen(state: &State, snapshot: Option<SnapshotMeta>) -> Result<Recovered, LogFault> {
+    let recovered = match &snapshot {
+        Some(meta) if becomes_base(state, meta) => {
+            let mut state = state.clone();
+            let kept = state.keeps_suffix(meta.last);
+            state.rebase(meta, kept).map_err(LogFault::Refused)?;
+            state.recovered()
+        }
+        _ => state.recovered(),
+    };
+    Ok(Recovered { snapshot, ..recovered })
 }
 
 /// A durable log in the directory `log` of a disk, with its snapshot files in `snap`.
@@ -113,11 +139,42 @@ impl<D: Disk> Log<D> {
     ///
     /// # Errors
     /// [`LogFault::Damaged`] or [`LogFault::Refused`] with every byte untouched; [`LogFault::Full`]
-    /// or [`LogFault::Poisoned`] as the disk says.
+    /// or [`LogFault::Unopened`] as the disk says.
     pub fn open(disk: D, owner: Owner, options: LogOptions) -> Result<Self, LogFault> {
+        Self::open_if(disk, owner, options, None)
+    }
+
+    /// As [`Log::open`], but `admit` is asked before anything is changed, with what will have been
+    /// recovered; what it says against it is the refusal. A held log is not asked about: nothing of
+    /// it is changed.
+    ///
+    /// # Errors
+    /// As [`Log::open`].
+    pub(crate) fn open_if(
+        disk: D,
+        owner: Owner,
+        options: LogOptions,
+        admit: Option<&mut Admission<'_>>,
+    ) -> Result<Self, LogFault> {
+        Self::try_open(disk, owner, options, admit).map_err(at_start)
+    }
+
+    fn try_open(
+        disk: D,
+        owner: Owner,
+        options: LogOptions,
+        mut admit: Option<&mut Admission<'_>>,
+    ) -> Result<Self, LogFault> {
         options.check()?;
-        let opened = rebuild::open(&disk, owner, &options, Start::Fresh)?;
-        let snapshots = SnapshotFiles::open(disk.clone())?;
+        let mut found = None;
+        let opened = rebuild::open(&disk, owner, &options, Start::Fresh, &mut |state| {
+            let Some(admit) = admit.as_deref_mut() else { return Ok(()) };
+            let published = SnapshotFiles::find(&disk)?;
+            let newest = published.last().cloned();
+            found = Some(published);
+            admit(&foreseen(state, newest)?).map_err(LogFault::Refused)
+        })?;
+        let snapshots = SnapshotFiles::open(disk.clone(), found)?;
         let table = Table::of(&opened.state, &opened.segments);
         let mut log = Self {
             disk,
@@ -147,15 +204,10 @@ impl<D: Disk> Log<D> {
             pending: opened.pending,
             snapshots,
         };
-        if let Some(meta) = log.snapshots.newest().filter(|_| log.held.is_none()) {
-            let (last, base) = (log.state.last.index, log.state.base.index);
-            let behind = meta.last.index > last;
-            // What the snapshot holds nobody needs to give back.
-            let covers = log.state.holes.range(..=meta.last.index).next().is_some();
-            let parted = !log.state.keeps_suffix(meta.last);
-            if behind || (meta.last.index > base && (parted || covers)) {
-                log.reset(&meta)?;
-            }
+        if let Some(meta) = log.snapshots.newest().filter(|_| log.held.is_none())
+            && becomes_base(&log.state, &meta)
+        {
+            log.reset(&meta)?;
         }
         Ok(log)
     }
@@ -291,7 +343,8 @@ impl<D: Disk> Log<D> {
 
     fn try_reopen(&mut self) -> Result<(), LogFault> {
         let start = Start::Again { limit: self.durable };
-        let opened = rebuild::open(&self.disk, self.owner, &self.options, start)?;
+        let opened = rebuild::open(&self.disk, self.owner, &self.options, start, &mut |_| Ok(()))
+            .map_err(at_reopen)?;
         self.state = opened.state;
         self.segments = opened.segments;
         self.active = opened.active;
@@ -313,21 +366,8 @@ impl<D: Disk> LogStore for Log<D> {
     type Spare = Spare<D>;
 
     fn recovered(&self) -> Recovered {
-        let state = &self.state;
-        Recovered {
-            hard: state.hard,
-            first: state.first(),
-            base: state.base,
-            last: state.last,
-            time: state.time,
-            terms: state.known_terms(),
-            memberships: state.memberships.clone(),
-            snapshot: self.snapshots.newest(),
-            commit: state.commit,
-            boot: state.boot,
-            holes: state.named_holes(),
-            held: self.held.clone(),
-        }
+        let snapshot = self.snapshots.newest();
+        Recovered { snapshot, held: self.held.clone(), ..self.state.recovered() }
     }
 
     fn reader(&self) -> Self::Reader {

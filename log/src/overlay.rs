@@ -63,6 +63,8 @@ struct Inner<D: Disk> {
     below: D,
     before: Names<D::File>,
     names: Mutex<Names<D::File>>,
+    /// The first thing that this process may not read, if there is one.
+    denied: Mutex<Option<String>>,
 }
 
 type Names<F> = BTreeMap<String, Node<F>>;
@@ -105,6 +107,13 @@ fn error(kind: io::ErrorKind, path: &str) -> io::Error {
     io::Error::new(kind, format!("{path}: {}", io::Error::from(kind)))
 }
 
+/// Keeps the first refusal of the system to let this process read.
+fn note(denied: &mut Option<String>, error: &io::Error) {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        denied.get_or_insert_with(|| error.to_string());
+    }
+}
+
 fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
@@ -128,11 +137,13 @@ impl<D: Disk> Overlay<D> {
     pub fn over(below: D) -> io::Result<Self> {
         let mut names = BTreeMap::new();
         let mut dirs = vec![String::new()];
+        let mut denied = None;
         while let Some(dir) = dirs.pop() {
             let listed = match below.list(&dir) {
                 Ok(listed) => listed,
                 Err(e) if dir.is_empty() => return Err(e),
                 Err(e) => {
+                    note(&mut denied, &e);
                     names.insert(dir, Node::Dir(Some((e.kind(), e.to_string()))));
                     continue;
                 }
@@ -153,7 +164,15 @@ impl<D: Disk> Overlay<D> {
             }
         }
         let before = names.clone();
-        Ok(Self(Arc::new(Inner { below, before, names: Mutex::new(names) })))
+        let (names, denied) = (Mutex::new(names), Mutex::new(denied));
+        Ok(Self(Arc::new(Inner { below, before, names, denied })))
+    }
+
+    /// What this process was not allowed to read so far: then what was found out over this disk is
+    /// not what another user would find.
+    #[must_use]
+    pub fn denied(&self) -> Option<String> {
+        self.0.denied.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn names(&self) -> MutexGuard<'_, Names<D::File>> {
@@ -353,7 +372,9 @@ impl<D: Disk> Disk for Overlay<D> {
             (None, _) => return Err(error(io::ErrorKind::NotFound, path)),
         };
         drop(names);
-        body.open(&self.0.below)?;
+        body.open(&self.0.below).inspect_err(|e| {
+            note(&mut self.0.denied.lock().unwrap_or_else(PoisonError::into_inner), e);
+        })?;
         Ok(OverlayFile { body, writable: mode != Mode::Read })
     }
 
@@ -444,8 +465,23 @@ impl<D: Disk> Disk for Overlay<D> {
         self.0.below.lanes()
     }
 
-    /// Always granted: whether somebody holds the one below is for the caller to find out.
+    fn permits(&self, path: &str) -> io::Result<()> {
+        let said = self.0.below.permits(path);
+        if said.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
+            && let Some(Node::File(body)) = self.names().get(path).cloned()
+            && let Err(e) = body.open(&self.0.below)
+        {
+            note(&mut self.0.denied.lock().unwrap_or_else(PoisonError::into_inner), &e);
+        }
+        said
+    }
+
+    /// Granted wherever a file stands or can be made: whether somebody holds the one below is for the
+    /// caller to find out.
     fn lock(&self, path: &str) -> io::Result<Box<dyn Send + Sync>> {
+        if matches!(self.names().get(path), Some(Node::Dir(_))) {
+            return Err(error(io::ErrorKind::IsADirectory, path));
+        }
         match self.open(path, Mode::CreateNew) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
             _ => Ok(Box::new(())),

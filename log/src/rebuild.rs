@@ -2,7 +2,7 @@
 //! durable into a fresh segment before anything is reported (R12). The source is never touched.
 
 use crate::disk::{Disk, DiskFile, Mode};
-use crate::fault::{create_fault, poison};
+use crate::fault::{create_fault, poison, unread};
 use crate::log::LogOptions;
 use crate::newest::Newest;
 use crate::position::{BLOCK, BLOCK_BYTES, LOG_DIR, Name, Position, align_up, segment_name};
@@ -103,12 +103,14 @@ pub(crate) enum Start {
     },
 }
 
-/// Opens the log, or creates it.
+/// Opens the log, or creates it. `admit` is asked, of a log that is not held, before anything is
+/// changed.
 pub(crate) fn open<D: Disk>(
     disk: &D,
     owner: Owner,
     options: &LogOptions,
     start: Start,
+    admit: &mut dyn FnMut(&State) -> Result<(), LogFault>,
 ) -> Result<Opened<D::File>, LogFault> {
     let found = inventory(disk, Mode::Write)?;
     let owner = check_owner(&found, owner)?;
@@ -131,6 +133,7 @@ pub(crate) fn open<D: Disk>(
         // A spare may be in the making beside a reopening log.
         found.unfinished.clear();
     }
+    admit(&state)?;
     // Everything above only read. From here on the directory changes, but no proved byte does.
     if found.segments.is_empty() {
         let made = disk.make_dir(LOG_DIR).and_then(|()| disk.sync_dir(""));
@@ -498,7 +501,7 @@ pub(crate) fn entry_at<F: DiskFile>(
         return Err(damaged("log", at.offset, index, index, "a damaged entry cannot be copied"));
     };
     let mut record = vec![0; usize::try_from(at.size).unwrap_or(usize::MAX)];
-    source.file.read_at(at.offset, &mut record).map_err(|e| poison("read the log", e))?;
+    source.file.read_at(at.offset, &mut record).map_err(|e| unread("read the log", &e))?;
     shared_entry(&Bytes::from(record))
         .map_err(|why| damaged(&source.path, at.offset, index, index, &why))
 }

@@ -4,7 +4,7 @@
 
 use crate::chain::{Chain, Link};
 use crate::disk::{Disk, DiskFile, Mode};
-use crate::fault::poison;
+use crate::fault::unread;
 use crate::judge::Judge;
 use crate::position::{BLOCK, LOG_DIR, Name, Position};
 use crate::record::{Content, Kind};
@@ -64,19 +64,23 @@ pub(crate) fn inventory<D: Disk>(disk: &D, mode: Mode) -> Result<Inventory<D::Fi
     };
     let names = match disk.list(LOG_DIR) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(found),
-        names => names.map_err(|e| poison("open the log", e))?,
+        names => names.map_err(|e| unread("open the log", &e))?,
     };
     found.newest =
-        crate::newest::read(disk).map_err(|e| poison("read the note of the newest segment", e))?;
+        crate::newest::read(disk).map_err(|e| unread("read the note of the newest segment", &e))?;
     found.highest = found.newest;
     for name in names.iter().filter_map(|name| Name::parse(name)) {
         found.highest = found.highest.max(name.number());
         let path = name.path();
         match name {
+            // It is removed by a start, which must not begin before it is known that it can be.
+            Name::Unfinished { .. } if disk.is_dir(&path).unwrap_or(false) => {
+                return Err(unread("open a spare", &no_file(&path)));
+            }
             Name::Unfinished { .. } => found.unfinished.push(path),
             Name::Spare { number } => {
                 let bytes = disk.open(&path, Mode::Read).and_then(|file| file.len());
-                found.spares.push((number, bytes.map_err(|e| poison("open a spare", e))?));
+                found.spares.push((number, bytes.map_err(|e| unread("open a spare", &e))?));
             }
             Name::Segment { first, unique } => {
                 let loaded = load(disk, path, mode, first, unique)?;
@@ -88,6 +92,11 @@ pub(crate) fn inventory<D: Disk>(disk: &D, mode: Mode) -> Result<Inventory<D::Fi
         }
     }
     Ok(found)
+}
+
+fn no_file(path: &str) -> io::Error {
+    let kind = io::ErrorKind::IsADirectory;
+    io::Error::new(kind, format!("{path}: {}", io::Error::from(kind)))
 }
 
 fn load<D: Disk>(
@@ -107,7 +116,7 @@ fn load<D: Disk>(
         }
         Ok((file, bytes, heads))
     };
-    let (file, bytes, heads) = read().map_err(|e| poison("read a segment header", e))?;
+    let (file, bytes, heads) = read().map_err(|e| unread("read a segment header", &e))?;
     let decode = |bytes: &[u8; HEADER_LEN]| match SegmentHeader::decode(bytes) {
         Ok(header) if header.unique != unique || header.first.0 != first => {
             Err(BadHeader::Damaged("the header belongs to another name"))
@@ -181,7 +190,7 @@ pub(crate) fn prove<F: DiskFile>(
     loop {
         let chain = Chain::below(found, below)?;
         let raws = read_all(found, &chain.links, limit.map(|l| l.offset));
-        let raws = raws.map_err(|e| poison("read the log", e))?;
+        let raws = raws.map_err(|e| unread("read the log", &e))?;
         let durable = limit.unwrap_or_else(|| evidence(&raws));
         let unwritten = chain.unwritten_stay_unnamed(found, durable)?;
         let judge = Judge::new(found, durable, &chain.links, &raws)?;

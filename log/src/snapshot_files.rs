@@ -66,25 +66,40 @@ fn partial_path(meta: &SnapshotMeta) -> String {
 }
 
 impl<D: Disk> SnapshotFiles<D> {
-    /// Opens the directory, or makes it: the newest published snapshot that verifies is the
-    /// newest; one that does not is left as it is, and the one before it counts.
-    pub(crate) fn open(disk: D) -> Result<Self, LogFault> {
-        let mut names = match disk.list(DIR) {
-            Ok(names) => names,
+    /// Opens the directory, or makes it. `found` is what [`SnapshotFiles::find`] has found in it, if
+    /// it was asked already.
+    pub(crate) fn open(disk: D, found: Option<Vec<SnapshotMeta>>) -> Result<Self, LogFault> {
+        match disk.list(DIR) {
+            Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 let made = disk.make_dir(DIR).and_then(|()| disk.sync_dir(""));
                 made.map_err(|e| crate::fault::create_fault("make the snapshot directory", &e))?;
-                Vec::new()
             }
             Err(e) => return Err(poison("open the snapshots", e)),
-        };
+        }
         // What is found by name must also be there after the next crash (R25).
         disk.sync_dir(DIR).map_err(|e| poison("open the snapshots", e))?;
+        let published = found.map_or_else(|| Self::find(&disk), Ok)?;
+        let keep = published.clone();
+        let store = Self { disk, published: Arc::new(Mutex::new(published)) };
+        // What an earlier process began and nobody will go on with. If it cannot be removed now,
+        // the next snapshot removes it.
+        store.prune(&keep, false).ok();
+        Ok(store)
+    }
+
+    /// The newest published snapshots that verify, oldest first; one that does not is left as it is,
+    /// and the one before it counts. Nothing is changed.
+    pub(crate) fn find(disk: &D) -> Result<Vec<SnapshotMeta>, LogFault> {
+        let mut names = match disk.list(DIR) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            names => names.map_err(|e| crate::fault::unread("open the snapshots", &e))?,
+        };
         names.retain(|name| name.ends_with(".snap"));
         let mut published = Vec::new();
         for name in names.iter().rev() {
             let path = format!("{DIR}/{name}");
-            match Content::open(&disk, &path, Mode::Read).and_then(Content::verify) {
+            match Content::open(disk, &path, Mode::Read).and_then(Content::verify) {
                 Ok(meta) if published_path(&meta) == path => published.insert(0, meta),
                 Ok(_) => {}
                 Err(StoreFault::Snapshot(_)) => {}
@@ -94,12 +109,7 @@ impl<D: Disk> SnapshotFiles<D> {
                 break;
             }
         }
-        let keep = published.clone();
-        let store = Self { disk, published: Arc::new(Mutex::new(published)) };
-        // What an earlier process began and nobody will go on with. If it cannot be removed now,
-        // the next snapshot removes it.
-        store.prune(&keep, false).ok();
-        Ok(store)
+        Ok(published)
     }
 
     fn published(&self) -> MutexGuard<'_, Vec<SnapshotMeta>> {

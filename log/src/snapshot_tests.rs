@@ -39,7 +39,7 @@ const GOLDEN: &[&str] = &[
 #[test]
 fn a_snapshot_file_has_these_bytes() {
     let disk = MemDisk::new();
-    let store = SnapshotFiles::open(disk.clone()).unwrap();
+    let store = SnapshotFiles::open(disk.clone(), None).unwrap();
     let meta = publish(&store, 9, b"content").unwrap();
     assert_eq!(meta.bytes, 7);
     let path = "snap/00000000000000000009-00000000000000000003.snap";
@@ -50,14 +50,14 @@ fn a_snapshot_file_has_these_bytes() {
 #[test]
 fn no_flipped_bit_of_a_snapshot_goes_unnoticed() {
     let disk = MemDisk::new();
-    let store = SnapshotFiles::open(disk.clone()).unwrap();
+    let store = SnapshotFiles::open(disk.clone(), None).unwrap();
     publish(&store, 9, b"some content").unwrap();
     let files = disk.files();
     let (path, bytes) = files.iter().next().unwrap();
     for bit in 0..bytes.len() * 8 {
         let mut bad = files.clone();
         bad.get_mut(path).unwrap()[bit / 8] ^= 1 << (bit % 8);
-        let store = SnapshotFiles::open(MemDisk::from_files(bad)).unwrap();
+        let store = SnapshotFiles::open(MemDisk::from_files(bad), None).unwrap();
         assert_eq!(store.newest(), None, "bit {bit}");
     }
 }
@@ -66,7 +66,7 @@ fn no_flipped_bit_of_a_snapshot_goes_unnoticed() {
 fn a_failed_step_of_publishing_publishes_nothing_and_is_not_resumed() {
     for op in [Op::Sync, Op::Rename, Op::Write] {
         let disk = MemDisk::new();
-        let store = SnapshotFiles::open(disk.clone()).unwrap();
+        let store = SnapshotFiles::open(disk.clone(), None).unwrap();
         let older = publish(&store, 5, b"older").unwrap();
         let mut writer = store.create(&label_of(9)).unwrap();
         writer.put_chunk(0, b"new").unwrap();
@@ -76,14 +76,14 @@ fn a_failed_step_of_publishing_publishes_nothing_and_is_not_resumed() {
         assert_eq!(store.newest(), Some(older.clone()), "{op:?}");
         // A failed sync may have lost what still reads back (R12).
         assert_eq!(store.create(&label_of(9)).unwrap().offset(), 0, "{op:?}");
-        assert_eq!(SnapshotFiles::open(disk).unwrap().newest(), Some(older), "{op:?}");
+        assert_eq!(SnapshotFiles::open(disk, None).unwrap().newest(), Some(older), "{op:?}");
     }
 }
 
 #[test]
 fn a_snapshot_that_fills_the_disk_is_refused_and_gives_its_space_back() {
     let disk = MemDisk::new();
-    let store = SnapshotFiles::open(disk.clone()).unwrap();
+    let store = SnapshotFiles::open(disk.clone(), None).unwrap();
     disk.set_budget(Some(2000));
     let mut writer = store.create(&label_of(9)).unwrap();
     let fault = writer.put_chunk(0, &[1; 4000]).unwrap_err();
@@ -96,7 +96,7 @@ fn a_snapshot_that_fills_the_disk_is_refused_and_gives_its_space_back() {
 #[test]
 fn an_interrupted_snapshot_goes_on_behind_its_last_chunk_that_verifies() {
     let disk = MemDisk::new();
-    let store = SnapshotFiles::open(disk.clone()).unwrap();
+    let store = SnapshotFiles::open(disk.clone(), None).unwrap();
     let mut writer = store.create(&label_of(9)).unwrap();
     writer.put_chunk(0, &[1; 100]).unwrap();
     writer.put_chunk(100, &[2; 100]).unwrap();
@@ -106,7 +106,7 @@ fn an_interrupted_snapshot_goes_on_behind_its_last_chunk_that_verifies() {
     let partial = files.get_mut(&path).unwrap();
     let last = partial.len() - 1;
     partial[last] ^= 1;
-    let store = SnapshotFiles::open(MemDisk::from_files(files)).unwrap();
+    let store = SnapshotFiles::open(MemDisk::from_files(files), None).unwrap();
     let mut writer = store.create(&label_of(9)).unwrap();
     assert_eq!(writer.offset(), 100);
     writer.put_chunk(100, &[3; 50]).unwrap();

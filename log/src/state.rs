@@ -3,7 +3,9 @@
 
 use crate::record::{Content, EntryFacts, Item, Kind, Meta};
 use crate::segment::SegmentHeader;
-use holdfast_consensus::{HardState, Index, LogId, Membership, Micros, SnapshotMeta, Term};
+use holdfast_consensus::{
+    HardState, Index, LogId, Membership, Micros, Recovered, SnapshotMeta, Term,
+};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Where an entry lies.
@@ -66,6 +68,24 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// What there is to report of it; of snapshots it knows nothing, nor whether it is held.
+    pub(crate) fn recovered(&self) -> Recovered {
+        Recovered {
+            hard: self.hard,
+            first: self.first(),
+            base: self.base,
+            last: self.last,
+            time: self.time,
+            terms: self.known_terms(),
+            memberships: self.memberships.clone(),
+            snapshot: None,
+            commit: self.commit,
+            boot: self.boot,
+            holes: self.named_holes(),
+            held: None,
+        }
+    }
+
     /// First index that is held.
     pub(crate) fn first(&self) -> Index {
         self.base.index.next()

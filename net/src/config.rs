@@ -205,8 +205,15 @@ impl Settings {
         let scrub_mib_per_s = scrub_mib_per_s(self.scrub_mib_per_s)?;
         let write_timeout = at_least("write_timeout_ms", self.write_timeout_ms, 10_000, 1)?;
         let http_connections = at_least("http_connections", self.http_connections, 512, 8)?;
+        let http_advertise = match self.http_advertise {
+            Some(url) => {
+                check_url("http_advertise", "", &url)?;
+                url
+            }
+            None => format!("http://{http_addr}"),
+        };
         Ok(Config {
-            http_advertise: self.http_advertise.unwrap_or_else(|| format!("http://{http_addr}")),
+            http_advertise,
             name,
             data_dir,
             http_addr,
@@ -373,12 +380,55 @@ fn check_name(key: &str, name: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
+/// A base URL that other nodes and clients are told.
+fn check_url(key: &str, whose: &str, url: &str) -> Result<(), ConfigError> {
+    if base_url(url) {
+        return Ok(());
+    }
+    Err(wrong(
+        key,
+        format!(
+            "{whose}{url:?} is no base URL; give http://HOST:PORT or https://HOST:PORT, or leave it out"
+        ),
+    ))
+}
+
+/// True of `http` or `https` with a host and, with `http` always, a port above zero; a path may follow.
+fn base_url(url: &str) -> bool {
+    let plain = url.chars().all(|c| c.is_ascii_graphic() && !"\"<>\\^`{|}?#@".contains(c));
+    let tls = url.strip_prefix("https://");
+    let Some(rest) = tls.or_else(|| url.strip_prefix("http://")).filter(|_| plain) else {
+        return false;
+    };
+    let authority = rest.split('/').next().unwrap_or_default();
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (authority, None),
+    };
+    let named = match host.strip_prefix('[') {
+        Some(inner) => {
+            inner.strip_suffix(']').is_some_and(|a| a.parse::<std::net::Ipv6Addr>().is_ok())
+        }
+        None => !host.is_empty() && !host.contains([':', '[', ']']),
+    };
+    let reached = match port {
+        Some(port) => {
+            port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|p| p > 0)
+        }
+        None => tls.is_some(),
+    };
+    named && reached
+}
+
 fn check_members(name: &str, members: &[MemberEntry]) -> Result<(), ConfigError> {
     const KEY: &str = "initial_members";
     for (i, member) in members.iter().enumerate() {
         check_name(KEY, &member.name)?;
         if member.peer.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
             return Err(wrong(KEY, format!("{}: {:?} is no HOST:PORT", member.name, member.peer)));
+        }
+        if let Some(url) = &member.http {
+            check_url(KEY, &format!("{}: http ", member.name), url)?;
         }
         if members[..i].iter().any(|m| m.name == member.name || m.peer == member.peer) {
             return Err(wrong(
@@ -469,6 +519,44 @@ mod tests {
             complaint(|s| s.peer_token_file = Some("/no/such/file".into())).key,
             "peer_token_file"
         );
+    }
+
+    #[test]
+    fn what_others_are_told_must_be_a_base_url() {
+        let bad = [
+            "",
+            "garbage",
+            "ftp://x:1",
+            "http://x",
+            "http://x:99999",
+            "http://x:0",
+            "http://:1",
+            "http://x:1\n",
+            "http://x: 1",
+            "http://[::1:7600",
+            "http://a:b:1",
+            "http://x:+1",
+        ];
+        for url in bad {
+            let error = complaint(|s| s.http_advertise = Some(url.into()));
+            assert_eq!(error.key, "http_advertise", "{url:?}");
+            assert!(error.problem.contains("HOST:PORT"), "{error}");
+            let error = complaint(|s| {
+                let members = s.initial_members.as_mut().expect("three");
+                members[1].http = Some(url.into());
+            });
+            assert_eq!(error.key, "initial_members", "{url:?}");
+            assert!(error.problem.starts_with("n2: http "), "{error}");
+        }
+        for url in
+            ["http://a.b:1", "http://[::1]:7600/", "https://proxy/node1", "http://10.0.0.1:65535"]
+        {
+            let mut settings = three();
+            settings.http_advertise = Some(url.into());
+            settings.initial_members.as_mut().expect("three")[0].http = Some(url.into());
+            let config = settings.validate().unwrap_or_else(|e| panic!("{url}: {e}"));
+            assert_eq!(config.http_advertise, url);
+        }
     }
 
     #[test]

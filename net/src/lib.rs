@@ -9,6 +9,7 @@ pub mod cli;
 pub mod client;
 pub mod clock;
 pub mod config;
+pub mod exposition;
 pub mod http;
 pub mod metrics;
 pub mod node;

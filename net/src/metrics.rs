@@ -1,5 +1,6 @@
 //! Counters and latency buckets of one node, rendered as Prometheus text.
 
+use holdfast_fsm::guard::Keep;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,6 +10,14 @@ use std::sync::{Mutex, PoisonError};
 const BOUNDS: [u64; 14] = [
     50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 102_400, 409_600,
     1_638_400,
+];
+
+/// Events that are counted from zero on: what never happened shows, and a rate has a beginning.
+const COUNTED: &[(&str, &str, &[&str])] = &[
+    ("holdfast_confirmations_total", "verdict", &["gone", "live", "unknown"]),
+    ("holdfast_copies_total", "event", &["created", "trashed", "put_back", "reaped"]),
+    ("holdfast_keeps_total", "reason", &Keep::CODES),
+    ("holdfast_permits_total", "line", &["local", "leader"]),
 ];
 
 /// A histogram of durations.
@@ -148,7 +157,12 @@ impl Metrics {
             line(&mut out, name, value.load(Ordering::Relaxed));
         }
         line(&mut out, "holdfast_log_lines_lost_total", crate::stderr::lost_lines());
-        let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, label, values) in COUNTED {
+            for value in *values {
+                counted.entry((name, label, value)).or_default();
+            }
+        }
         for ((name, label, value), count) in counted.iter() {
             line(&mut out, &format!("{name}{{{label}=\"{value}\"}}"), count);
         }
@@ -183,6 +197,37 @@ mod tests {
             "holdfast_job_seconds_count{job=\"persist\"} 3",
         ] {
             assert!(text.contains(wanted), "{wanted} not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_never_happened_is_counted_as_zero_and_every_metric_is_explained() {
+        let metrics = Metrics::default();
+        metrics.job("persist", 1);
+        metrics.event("repaired");
+        metrics.dropped("calls_full");
+        metrics.peer_rejected("token");
+        let text = metrics.render();
+        for wanted in [
+            "holdfast_permits_total{line=\"local\"} 0",
+            "holdfast_permits_total{line=\"leader\"} 0",
+            "holdfast_keeps_total{reason=\"unknown\"} 0",
+            "holdfast_confirmations_total{verdict=\"gone\"} 0",
+        ] {
+            assert!(text.lines().any(|line| line == wanted), "{wanted} not in\n{text}");
+        }
+        let text = crate::exposition::expose(&text);
+        let mut known = std::collections::BTreeSet::new();
+        for line in text.lines() {
+            match line.strip_prefix("# TYPE ").and_then(|rest| rest.split(' ').next()) {
+                Some(name) => assert!(known.insert(name.to_owned()), "{name} twice"),
+                None if line.starts_with('#') => {}
+                None => {
+                    let name = line.split(['{', ' ']).next().expect("a name");
+                    let of = |known: &String| name.starts_with(known.as_str());
+                    assert!(known.iter().any(of), "{line} is not explained");
+                }
+            }
         }
     }
 

@@ -28,7 +28,7 @@ fn each_bad_request_is_answered_with_its_code() {
     let value = vec![b'x'; 70 << 10];
     let long_key = format!("/v1/kv/{}", "k".repeat(300));
     let long_name = format!("/v1/topics/{}", "n".repeat(300));
-    let cases: [(&str, &str, &[u8], u16, &str); 25] = [
+    let cases: [(&str, &str, &[u8], u16, &str); 26] = [
         ("POST", "/v1/topics", br#"{"name":"good","partitions":1}"#, 201, "incarnation"),
         ("POST", "/v1/topics", br#"{"name":"good","partitions":1}"#, 409, "topic_exists"),
         ("POST", "/v1/topics", br#"{"name":"a b","partitions":1}"#, 400, "249 characters"),
@@ -37,7 +37,8 @@ fn each_bad_request_is_answered_with_its_code() {
         ("GET", "/v1/topics/none", b"", 404, "topic_not_found"),
         ("DELETE", "/v1/topics/none", b"", 404, "topic_not_found"),
         ("PUT", "/v1/kv/a?expected=b", b"c", 412, "cas_mismatch"),
-        ("PUT", "/v1/kv/a", &value, 400, "65536"),
+        ("PUT", "/v1/kv/a", &value, 413, "65536"),
+        ("GET", "/v1/topics?limit=0", b"", 400, "at least 1"),
         ("PUT", "/v1/kv/a", &big, 413, "too_large"),
         ("PUT", &long_key, b"v", 400, "256 bytes"),
         ("GET", &long_key, b"", 400, "256 bytes"),

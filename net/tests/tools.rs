@@ -244,6 +244,60 @@ fn a_start_is_explained_beside_a_live_node_and_does_what_was_told() {
     assert!(data[0].join("store/stale-1.redb").is_file(), "as was told");
 }
 
+/// The exit status with standard output, or standard error, on a device that is full.
+fn on_a_full_device(args: &[&str], stderr_too: bool) -> Option<i32> {
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+    let mut command = common::binary();
+    command.args(args).stdout(full());
+    if stderr_too {
+        command.stderr(full());
+    }
+    command.output().expect("it runs").status.code()
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_no_success() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dev = Dev::start(dir.path(), 1, &[]);
+    assert_eq!(http(dev.http, "PUT", "/v1/kv/k", b"v").0, 200);
+    let (data, url) = (dir.path().join("n1"), dev.url(0));
+    let (data, url) = (data.to_str().expect("UTF-8"), url.as_str());
+    let asks: [&[&str]; 8] = [
+        &["log", "dump", data],
+        &["log", "verify", data],
+        &["log", "diff", data, data],
+        &["explain-restart", data],
+        &["status", "--endpoint", url],
+        &["topic", "list", "--endpoint", url],
+        &["kv", "get", "k", "--endpoint", url],
+        &["kv", "put", "k", "v", "--endpoint", url],
+    ];
+    for ask in asks {
+        for more in [&[][..], &["--json"]] {
+            let args = [ask, more].concat();
+            assert_eq!(holdfast(&args).status.code(), Some(0), "{args:?}");
+            assert_eq!(on_a_full_device(&args, false), Some(3), "{args:?}");
+            assert_eq!(on_a_full_device(&args, true), Some(3), "{args:?}");
+        }
+    }
+    assert_eq!(on_a_full_device(&["--version"], false), Some(3));
+    assert_eq!(on_a_full_device(&["serve", "--config", "/no/such/file"], true), Some(2));
+}
+
+#[test]
+fn a_setting_that_a_node_would_refuse_is_refused_before_dev_writes_anything() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dev = dir.path().join("dev");
+    let (http, peer) = (common::free_ports(3).to_string(), common::free_ports(3).to_string());
+    let mut args = vec!["dev", "--dir", dev.to_str().expect("UTF-8"), "--segment-bytes", "5"];
+    args.extend(["--http-base", &http, "--peer-base", &peer]);
+    let output = holdfast(&args);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("segment_bytes"), "{}", stderr(&output));
+    assert!(stdout(&output).is_empty(), "{}", stdout(&output));
+    assert!(!dev.join("n1.toml").exists() && !dev.join("n1").exists());
+}
+
 #[test]
 fn a_start_that_would_be_refused_is_told_with_its_reason() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -41,8 +41,11 @@ pub struct DamageStatus {
 }
 
 /// Refuses a start that nobody could help: damaged entries, or a held log, of a member that is the
-/// only voter of its configuration (R5). Nothing was changed.
-pub(super) fn refuse_alone(recovered: &Recovered, member: MemberId) -> Result<(), StopReason> {
+/// only voter of its configuration (R5). Asked at [`Replica::open`]; who opens the log may ask it before.
+///
+/// # Errors
+/// Why it does not start, with the remedy. Nothing was changed.
+pub fn refuse_alone(recovered: &Recovered, member: MemberId) -> Result<(), StopReason> {
     let alone = recovered.memberships.last().is_some_and(|(_, membership)| {
         let mut voters = membership.voters.iter().chain(&membership.outgoing);
         membership.is_voter(member) && voters.all(|voter| *voter == member)

@@ -222,6 +222,51 @@ pub enum Keep {
 }
 
 impl Keep {
+    /// Every word of [`Keep::code`], so that each can be counted from zero on.
+    pub const CODES: [&'static str; 41] = [
+        "stopped",
+        "shutting-down",
+        "held",
+        "dispute",
+        "no-identity",
+        "unwalked",
+        "rebuilt",
+        "unreadable",
+        "other-cluster",
+        "other-epoch",
+        "other-volume",
+        "bad-stamp",
+        "live",
+        "unknown",
+        "ask-leader",
+        "no-owner",
+        "not-newer",
+        "own-partition",
+        "shorter",
+        "forced",
+        "behind",
+        "not-attached",
+        "no-leader",
+        "fresh-leader",
+        "old-contact",
+        "not-caught-up",
+        "no-answer",
+        "strange-reply",
+        "leader-unknown",
+        "leader-live",
+        "leader-changed",
+        "behind-answer",
+        "store-replaced",
+        "disagreement",
+        "wrong-permit",
+        "stamp-changed",
+        "in-use",
+        "changed",
+        "too-young",
+        "occupied",
+        "disk",
+    ];
+
     /// A stable lower-case word, for metrics and the book's table.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -287,5 +332,21 @@ impl Keep {
                 | Self::BadStamp(_)
                 | Self::Forced { .. }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_listed_once() {
+        let source = include_str!("keep.rs");
+        let words = source.lines().filter_map(|line| {
+            let (variant, word) = line.trim().split_once(" => \"")?;
+            variant.starts_with("Self::").then(|| word.trim_end_matches("\","))
+        });
+        assert_eq!(words.collect::<Vec<_>>(), Keep::CODES);
+        assert!(Keep::CODES.contains(&Keep::InUse.code()));
     }
 }

@@ -9,6 +9,8 @@ pub(super) const VOLUME_FILE: &str = "data/volume";
 pub(super) const TOPICS_DIR: &str = "data/topics";
 pub(super) const TRASH_DIR: &str = "data/trash";
 pub(super) const TMP_DIR: &str = "data/tmp";
+/// Its directories, each behind the one that it is in.
+pub(crate) const DATA_DIRS: [&str; 4] = [DATA_DIR, TOPICS_DIR, TRASH_DIR, TMP_DIR];
 const STAMP_FILE: &str = "stamp";
 const REASON: &str = ".reason";
 const NOTE: &str = "note-";

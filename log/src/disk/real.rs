@@ -148,6 +148,10 @@ impl Disk for RealDisk {
             Mode::CreateNew => options.read(true).write(true).create_new(true),
         };
         let file = options.open(&path).map_err(|e| named("open", &path, &e))?;
+        // The system opens a directory for reading as well, and fails only at the first read.
+        if mode == Mode::Read && file.metadata().is_ok_and(|meta| meta.is_dir()) {
+            return Err(named("open", &path, &io::Error::from(io::ErrorKind::IsADirectory)));
+        }
         Ok(RealFile { file, path, map: Mutex::new(None), outlived: AtomicBool::new(false) })
     }
 
@@ -207,6 +211,14 @@ impl Disk for RealDisk {
 
     fn lanes(&self) -> usize {
         std::thread::available_parallelism().map_or(1, |cores| cores.get().min(LANES_MAX))
+    }
+
+    fn permits(&self, path: &str) -> io::Result<()> {
+        use rustix::fs::Access;
+        let path = self.path(path)?;
+        let search = if path.is_dir() { Access::EXEC_OK } else { Access::empty() };
+        rustix::fs::access(&path, Access::READ_OK | Access::WRITE_OK | search)
+            .map_err(|e| named("use", &path, &e.into()))
     }
 
     fn lock(&self, path: &str) -> io::Result<Box<dyn Send + Sync>> {

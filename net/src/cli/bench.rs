@@ -187,7 +187,7 @@ fn positive(flag: &str, seconds: f64) -> Result<Duration, Failure> {
     Duration::try_from_secs_f64(seconds)
         .ok()
         .filter(|d| !d.is_zero() && d.as_secs() < 86_400)
-        .ok_or_else(|| Failure::usage(format!("{flag} must be between 0 and 86400 seconds")))
+        .ok_or_else(|| Failure::usage(format!("{flag} must be above 0 and below 86400 seconds")))
 }
 
 fn new_histogram() -> Result<Histogram<u64>, Failure> {

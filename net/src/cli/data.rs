@@ -2,14 +2,13 @@
 
 use super::ask::{Ask, ask, expect_success};
 use super::show::table;
-use super::{ClientArgs, Failure, print_line};
+use super::{ClientArgs, Failure, print_bytes, print_line};
 use crate::client::{Answer, escape};
 use crate::http::MODIFIED;
 use bytes::Bytes;
 use clap::Subcommand;
 use hyper::Method;
 use serde_json::{Value, json};
-use std::io::Write;
 
 #[derive(Subcommand)]
 pub(super) enum TopicCommand {
@@ -320,8 +319,6 @@ async fn get(key: &str, client: &ClientArgs, read: &ReadArgs) -> Result<(), Fail
         print_line(&body.to_string());
         return Ok(());
     }
-    let mut out = std::io::stdout();
-    out.write_all(&answer.body)
-        .and_then(|()| out.write_all(b"\n"))
-        .map_err(|e| Failure::environment(format!("cannot print the value: {e}")))
+    print_bytes(&answer.body);
+    Ok(())
 }

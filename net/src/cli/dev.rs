@@ -67,6 +67,10 @@ pub(super) async fn run(args: DevArgs) -> Result<(), Failure> {
     // Held to the end of this function: the directory is this process's until its nodes are gone.
     let mut claimed = dev_dir::claim(&dir)?;
     let all: Vec<_> = (0..args.nodes).map(|i| settings(&args, &dir, i)).collect();
+    // What a node would refuse is refused before anything is written or said.
+    for settings in &all {
+        settings.clone().validate().map_err(|e| Failure::usage(e.to_string()))?;
+    }
     let changes = claimed.configure(&all)?;
     let (ended, mut ends) = mpsc::unbounded_channel();
     let (stop, _) = tokio::sync::watch::channel(false);
@@ -147,7 +151,10 @@ fn executable() -> Result<PathBuf, Failure> {
 fn no_blanks(path: &Path, what: &str) -> Result<(), Failure> {
     match path.to_str() {
         Some(text) if !text.contains(char::is_whitespace) => Ok(()),
-        _ => Err(Failure::usage(format!("blanks in {} ({what})", path.display()))),
+        _ => Err(Failure::usage(format!(
+            "the path {} has blanks in it, or bytes that are not UTF-8: {what}",
+            path.display()
+        ))),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `holdfast log diff`: two data directories side by side, read-only, safe beside live nodes.
 
 use super::decoded::entry_text;
-use super::logs::{failed, open, report_json};
+use super::logs::{failed, member, open, report_json};
 use super::show::table;
 use super::{Failure, print_line};
 use holdfast_consensus::{Body, Index};
@@ -219,7 +219,7 @@ fn heads(sides: [(&Path, &Side); 2]) -> Vec<Vec<String>> {
     let unknown = || "-".to_owned();
     row("directory", &|dir, _| dir.display().to_string());
     row("node", &|_, side| side.name.clone().unwrap_or_else(unknown));
-    row("member", &|_, side| side.report.member.to_string());
+    row("member", &|_, side| member(&side.report).unwrap_or_else(|| "-".to_owned()));
     row("cluster", &|_, side| side.cluster.to_string());
     row("epoch", &|_, side| format!("{:016x}", side.epoch));
     row("start", &|_, side| side.extent.map_or_else(unknown, |e| e.boot.to_string()));

@@ -155,7 +155,7 @@ fn summary_json(choice: &Choice, count: &Count, report: &Report) -> Value {
         "kind": "summary",
         "records": count.printed,
         "passed_over": count.passed_over,
-        "member": report.member.to_string(),
+        "member": super::logs::member(report),
         "last_term": known(report.last.term.0),
         "last_index": known(report.last.index.0),
         "damaged": report.damage.len(),

@@ -40,6 +40,7 @@ pub(super) struct ExplainArgs {
 }
 
 pub(super) fn run(args: &ExplainArgs) -> Result<(), Failure> {
+    contain_panics();
     let dir = &args.dir;
     let settings = args.config.as_deref().map(Settings::read).transpose();
     let settings = settings.map_err(|e| Failure::usage(e.to_string()))?.unwrap_or_default();
@@ -84,6 +85,17 @@ fn look(
         tries += 1;
         std::thread::sleep(PAUSE);
     }
+}
+
+/// A panic of the store's library over a damaged page is caught where it is called, and becomes a part
+/// of what is told: it is no message of this program.
+fn contain_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !holdfast_fsm::panic_is_contained() {
+            before(info);
+        }
+    }));
 }
 
 fn stage(by: Stage) -> &'static str {
@@ -354,10 +366,14 @@ fn member_text(plan: &Plan, status: &ReplicaStatus) -> Vec<String> {
     let voter = status.membership.is_voter(status.member);
     match &status.damaged {
         Some(damaged) => {
+            let what = match damaged.count {
+                1 => format!("damaged entry {} is", damaged.first),
+                n => format!("{n} damaged entries, {} to {}, are", damaged.first, damaged.last),
+            };
             lines.push(format!(
-                "{} damaged entries, {} to {}, are fetched from other members; until then it does not stand, and \
+                "{what} fetched from other members; until then it does not stand, and \
                  acknowledges nothing behind {}",
-                damaged.count, damaged.first, damaged.last, status.durable.index
+                status.durable.index
             ));
         }
         None => lines.push(format!(

@@ -161,10 +161,14 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(e) => {
             // Help and version are no failures; both print to the right stream by themselves.
-            if let Err(broken) = e.print() {
-                say(format_args!("{broken}"));
+            let printed = e.print();
+            if e.use_stderr() {
+                return ExitCode::from(2);
             }
-            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+            if let Err(broken) = printed {
+                end_over(&broken);
+            }
+            return ExitCode::SUCCESS;
         }
     };
     let json = cli.command.json();
@@ -206,11 +210,29 @@ fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
 static PRINTED: AtomicBool = AtomicBool::new(false);
 
 /// Prints a line to standard output. A reader that went away (`holdfast status | head -1`) ends
-/// the process quietly, as it does other tools.
+/// the process quietly, as it does other tools; whatever else keeps the line from being written ends
+/// it with exit status 3, so that nobody takes what was cut short for an answer.
 fn print_line(text: &str) {
+    print_bytes(text.as_bytes());
+}
+
+/// As [`print_line`], of bytes that need not be text.
+fn print_bytes(bytes: &[u8]) {
     use std::io::Write;
     PRINTED.store(true, Ordering::Relaxed);
-    if writeln!(std::io::stdout(), "{text}").is_err() {
+    let mut out = std::io::stdout().lock();
+    let printed = out.write_all(bytes).and_then(|()| out.write_all(b"\n"));
+    // A line is longer than any buffer at times: what is left in it is written here, or told.
+    if let Err(e) = printed.and_then(|()| out.flush()) {
+        end_over(&e);
+    }
+}
+
+/// Ends the process because standard output cannot be written.
+fn end_over(e: &std::io::Error) -> ! {
+    if e.kind() == std::io::ErrorKind::BrokenPipe {
         std::process::exit(0);
     }
+    say(format_args!("cannot write standard output: {e}"));
+    std::process::exit(3);
 }

@@ -43,6 +43,9 @@ impl ApiError {
     /// The request breaks this rule of the metastore.
     #[must_use]
     pub fn broken(rule: Rule) -> Self {
+        if rule == Rule::KvValue {
+            return Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", rule.to_string());
+        }
         Self::invalid(rule.to_string())
     }
 

@@ -48,7 +48,7 @@ pub(super) async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse 
         gauge(&mut text, name, value as u64);
     }
     text.push_str(&node.metrics().render());
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text)
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], crate::exposition::expose(&text))
 }
 
 fn gauge(out: &mut String, name: &str, value: u64) {

@@ -72,7 +72,10 @@ pub(super) async fn list(
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<impl IntoResponse, ApiError> {
     let Query(query) = query?;
-    let limit = query.limit.unwrap_or(PAGE).clamp(1, PAGE);
+    if query.limit == Some(0) {
+        return Err(ApiError::invalid("limit must be at least 1"));
+    }
+    let limit = query.limit.unwrap_or(PAGE).min(PAGE);
     let view = view(&node, query.level, query.timeout_ms).await?;
     let found = view.topics(query.after.as_deref(), limit)?;
     let full = found.value.len() == limit;

@@ -18,7 +18,8 @@ use holdfast_consensus::fault::{LogFault, StopReason};
 use holdfast_consensus::handshake::{Hello, PROTOCOL_VERSION};
 use holdfast_consensus::replica::{Replica, ReplicaConfig};
 use holdfast_consensus::traits::{LogStore, StateMachine};
-use holdfast_consensus::{ClusterId, LogId, MemberId};
+use holdfast_consensus::{ClusterId, Index, LogId, MemberId};
+use holdfast_fsm::entrance;
 use holdfast_fsm::plane::{Plane, PlaneError};
 use holdfast_fsm::records::VolumeId;
 use holdfast_fsm::start::{Plan, StartError, Started};
@@ -115,8 +116,9 @@ pub fn start(config: Config, peer_listener: TcpListener) -> Result<Running, Node
         fresh_member: fresh_member()?,
         log: LogOptions { segment_bytes: config.segment_bytes },
     };
-    let mut home =
-        Home::open(disk.clone(), &options).map_err(|error| NodeError::Home { dir, error })?;
+    // What refuses does so before a byte is changed, and says what `explain-restart` says.
+    let mut home = entrance::open(disk.clone(), &options, StoreOptions::new)
+        .map_err(|(_, error)| NodeError::Home { dir, error })?;
     let (inbox, inputs) = channel();
     let metrics = Arc::new(Metrics::default());
     let me = hello(&config, &mut home);
@@ -225,17 +227,19 @@ impl Core {
             return Ok(());
         }
         // The guard keeps the directory ours until this function returns.
-        let identity = self.home.identity();
-        let plane = open_plane(self.disk.clone(), identity.cluster, node)?;
+        let identity = self.home.identity().clone();
         let options = StoreOptions::new(identity.cluster, identity.epoch);
         let Started { lock: _lock, identity, mut log, store: mut machine, plan } =
-            holdfast_fsm::start::start(self.home, self.disk, options)?;
+            holdfast_fsm::start::start(self.home, self.disk.clone(), options)?;
         report_plan(&plan);
         let boot = log.recovered().boot;
         let seed = clock::random_u64().map_err(NodeError::Random)?;
         let config = replica_config(&node.config, identity.member);
         let replica = Replica::open(config, seed, &mut log, &mut machine, clock::now())
             .map_err(NodeError::Stopped)?;
+        // Whose it is was asked before the log was opened; made only for a member that runs.
+        let plane = open_plane(self.disk, identity.cluster, node)?;
+        warn_of_new_volume(&plane, log.recovered().last);
         let (walker, view) = (Walker::start(machine.view())?, machine.view());
         if self.view.set(machine.view()).is_err() {
             tracing::error!("the view was set twice");
@@ -282,6 +286,19 @@ fn open_plane(
     Ok(plane)
 }
 
+/// A member that has lived gets a new volume: the partitions of the old one have no copy here.
+fn warn_of_new_volume(plane: &Plane<RealDisk>, last: LogId) {
+    // The first entry is the configuration that formed the cluster.
+    if plane.is_new() && last.index > Index(1) {
+        tracing::warn!(
+            "the data directory holds entries up to {last} but no data plane: this node goes on with the new volume \
+             {}. Partitions that were placed on another volume of it stay assigned to that one and have no copy here; \
+             if their directory `data` is to be had, stop this node, put it back in the place of the new one, and start",
+            plane.volume().volume
+        );
+    }
+}
+
 /// Says how the store starts.
 fn report_plan(plan: &Plan) {
     let text = plan_text(plan);
@@ -301,8 +318,7 @@ pub(crate) fn plan_text(plan: &Plan) -> String {
         }
         Plan::Look { held } => format!(
             "this member is held: {held}. It neither votes nor acknowledges, changes no byte of its \
-             log and store, and gives others the entries that it can read. `holdfast log verify` \
-             names the place; restore the disk if you can, and keep a majority of the others"
+             log and store, and gives others the entries that it can read"
         ),
         Plan::SetAside { why } => format!("the store is set aside and rebuilt: {why}"),
         Plan::Refuse(why) => why.to_string(),
@@ -315,7 +331,7 @@ fn close<L: LogStore, M: StateMachine>(
     log: &mut L,
     machine: &mut M,
     durable: LogId,
-    commit: holdfast_consensus::Index,
+    commit: Index,
 ) -> Result<(), NodeError> {
     let applied = machine.applied();
     if applied.last.index <= durable.index && applied.durable != applied.last {
