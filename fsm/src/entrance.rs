@@ -6,7 +6,8 @@
 //!
 //! Asked, under the directory's lock: can every file be used by this process; do the directories of
 //! the partitions belong to this node; is the store this cluster's; and does it go with what the log
-//! will have recovered ([`decide`]); and can anybody give back what is damaged ([`refuse_alone`]). A log that is held is not compared with anything (R5).
+//! will have recovered ([`decide`]); and can anybody give back what is damaged ([`refuse_alone`]).
+//! A log that is held is not compared with anything (R5).
 
 use crate::explain::Stage;
 use crate::plane::{DATA_DIRS, Plane};
@@ -57,6 +58,8 @@ impl<D: Disk> Admit<D> for Entrance {
         for dir in DIRS.into_iter().chain(DATA_DIRS) {
             usable_dir(disk, dir)?;
         }
+        // What cannot be listed was refused above, or is not there; whatever else the disk says, the
+        // log's own open meets it before it writes.
         for name in disk.list("log").unwrap_or_default() {
             // What is none of the log's is left alone, whoever it belongs to.
             let ours = name.starts_with(|c: char| c.is_ascii_digit())

@@ -130,6 +130,8 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 /// How many connections are served of those that the configuration allows.
 fn allowed(wanted: usize, files: Option<u64>) -> usize {
+    // More than a semaphore counts: it would panic.
+    let wanted = wanted.min(Semaphore::MAX_PERMITS);
     let Some(files) = files else { return wanted };
     let room = usize::try_from(files.saturating_sub(RESERVED)).unwrap_or(usize::MAX).max(FEW);
     if room < wanted {
@@ -179,6 +181,10 @@ mod tests {
     #[test]
     fn connections_leave_file_descriptors_to_the_log() {
         assert_eq!(allowed(512, None), 512);
+        assert_eq!(
+            Semaphore::new(allowed(usize::MAX, None)).available_permits(),
+            Semaphore::MAX_PERMITS
+        );
         assert_eq!(allowed(512, Some(1 << 20)), 512);
         assert_eq!(allowed(2000, Some(1024)), 768);
         assert_eq!(allowed(512, Some(100)), FEW);
