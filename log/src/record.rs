@@ -243,10 +243,12 @@ pub(crate) fn encode_batch(
     items: &[Item],
 ) -> (Vec<u64>, u32) {
     let len: u64 = BATCH_RECORD as u64 + items.iter().map(Item::size).sum::<u64>();
-    let digest = items.iter().fold(0, |sum, item| match item {
-        Item::Entry { crc, .. } => crc32c::crc32c_append(sum, &crc.to_le_bytes()),
-        _ => sum,
+    let crcs = items.iter().filter_map(|item| match item {
+        Item::Entry { crc, .. } => Some(crc.to_le_bytes()),
+        _ => None,
     });
+    // In one go: a call of the checksum costs more than four bytes of it.
+    let digest = crc32c::crc32c(crcs.collect::<Vec<_>>().as_flattened());
     let mut body = [0; BATCH_BODY];
     let fields = [
         head.durable.segment,

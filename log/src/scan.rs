@@ -374,13 +374,16 @@ fn drop_half_truncation(proof: &mut Proof) {
     for at in (0..proof.links.len()).rev() {
         let link = &proof.links[at];
         for (n, found) in link.records.iter().enumerate().rev() {
+            // A truncation here or further back is proved.
+            if Position::new(link.header.unique, found.offset).before(proof.durable) {
+                return;
+            }
             match found.content {
                 Content::Entry(_) => entries += 1,
                 Content::Lost { .. } if found.header.kind == Kind::Entry => entries += 1,
                 Content::Gap(_) => return,
                 Content::Truncate { needs } => {
-                    let mark = Position::new(link.header.unique, found.offset);
-                    if entries < u64::from(needs) && !mark.before(proof.durable) {
+                    if entries < u64::from(needs) {
                         proof.links.truncate(at + 1);
                         proof.links[at].records.truncate(n);
                     }
