@@ -57,7 +57,7 @@ impl State {
             self.truncate(sure.next())?;
         }
         for index in sure.0 + 1..=resume.index.0 {
-            self.entries.push_back(self.hole(header.unique, Term(0), 0));
+            self.entries.push(self.hole(header.unique, Term(0), 0));
             self.holes.insert(Index(index), false);
         }
         if resume.index > sure {

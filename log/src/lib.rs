@@ -22,6 +22,7 @@ mod map;
 pub mod mem_disk;
 mod newest;
 pub mod overlay;
+mod places;
 mod position;
 mod reader;
 mod rebuild;

@@ -225,7 +225,7 @@ fn an_entry_that_is_shown_before_it_is_written_is_refuted() {
             let mut at = *log.state.entry(Index(1)).expect("it was written");
             at.offset = log.offset + crate::record::BATCH_RECORD as u64;
             log.active.publish(log.offset + crate::position::BLOCK);
-            log.table.write().unwrap_or_else(PoisonError::into_inner).entries.push_back(at);
+            log.table.write().unwrap_or_else(PoisonError::into_inner).entries.push(at);
             append(&mut log, 2, None, entry(1, 2, 100));
         });
         match read(&reader, 1, 2) {

@@ -1,16 +1,17 @@
 //! Reading durable entries from any thread, beside the single writer.
 
 use crate::disk::{Disk, DiskFile};
+use crate::places::Places;
 use crate::record::{Header, Parts, shared_entry};
 use crate::segment::Segment;
-use crate::state::{EntryAt, State, give_back};
+use crate::state::{EntryAt, State};
 use crate::sync::RwLock;
 use bytes::Bytes;
 use holdfast_consensus::damage::{Hole, Identity};
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::traits::LogReader;
 use holdfast_consensus::{Body, Entries, Entry, Index, LogId};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 /// Most bytes that one view of a segment spans.
@@ -23,7 +24,7 @@ const VIEW_MAX: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Table<F> {
     pub(crate) first: Index,
-    pub(crate) entries: VecDeque<EntryAt>,
+    pub(crate) entries: Places,
     pub(crate) segments: BTreeMap<u64, Arc<Segment<F>>>,
     /// Holes of unknown identity.
     pub(crate) unknown: BTreeSet<Index>,
@@ -99,15 +100,13 @@ impl<F> Table<F> {
             }
             self.unknown.remove(&index);
         }
-        assert!(self.entries.len() <= state.entries.len(), "what is shown is held");
-        self.entries.extend(state.entries.range(self.entries.len()..).copied());
+        self.entries.follow(&state.entries);
     }
 
     /// Entries before `first`, and this segment, are given up.
     pub(crate) fn compact(&mut self, first: Index, segment: u64) {
         let gone = usize::try_from(first.0.saturating_sub(self.first.0)).unwrap_or(usize::MAX);
-        self.entries.drain(..gone.min(self.entries.len()));
-        give_back(&mut self.entries);
+        self.entries.give_up(gone);
         self.first = self.first.max(first);
         self.unknown = self.unknown.split_off(&first);
         self.segments.remove(&segment);
@@ -122,7 +121,7 @@ impl<F> Table<F> {
     /// The entries from an index on, which is not below the first.
     pub(crate) fn entries_from(&self, index: Index) -> impl Iterator<Item = &EntryAt> {
         let skip = usize::try_from(index.0 - self.first.0).unwrap_or(usize::MAX);
-        self.entries.range(skip.min(self.entries.len())..)
+        self.entries.from(skip)
     }
 
     fn end(&self) -> Index {
@@ -172,7 +171,7 @@ impl<D: Disk> Reader<D> {
         let skip = usize::try_from(from.0 - table.first.0).unwrap_or(usize::MAX);
         let count = usize::try_from((to.0 + 1).saturating_sub(from.0)).unwrap_or(usize::MAX);
         let (mut runs, mut sum): (Vec<Run<D::File>>, _) = (Vec::new(), 0usize);
-        for at in table.entries.range(skip..).take(count) {
+        for at in table.entries.from(skip).take(count) {
             if at.is_hole() {
                 if runs.is_empty() {
                     return Err(hole(&table.entries, skip, from));
@@ -240,8 +239,8 @@ impl<D: Disk> LogReader for Reader<D> {
 }
 
 /// The fault that a read of a hole gives; it names the whole run of damaged entries.
-fn hole(entries: &VecDeque<EntryAt>, skip: usize, from: Index) -> LogFault {
-    let run = entries.iter().skip(skip).take_while(|at| at.is_hole()).count() as u64;
+fn hole(entries: &Places, skip: usize, from: Index) -> LogFault {
+    let run = entries.from(skip).take_while(|at| at.is_hole()).count() as u64;
     LogFault::Damaged {
         first: from,
         last: Index(from.0 + run.saturating_sub(1)),

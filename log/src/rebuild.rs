@@ -17,7 +17,7 @@ use crate::state::{EntryAt, State};
 use bytes::Bytes;
 use holdfast_consensus::fault::LogFault;
 use holdfast_consensus::{Entry, Index};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Bytes of a fresh segment that is made while the start waits for it, if the usual ones are longer
@@ -223,6 +223,18 @@ impl Cut {
         Position::new(segment, offset).before(self.position(proof))
     }
 
+    /// Indexes up to `kept` of which a record lies behind the cut: what filled their holes may.
+    fn behind(&self, proof: &Proof, kept: Index) -> BTreeSet<Index> {
+        let mut indexes = BTreeSet::new();
+        for link in proof.links.iter().skip(self.at) {
+            let unique = link.header.unique;
+            let records = link.records.iter().filter(|r| !self.keeps(proof, unique, r.offset));
+            let entries = records.filter(|r| matches!(r.header.kind, Kind::Entry | Kind::Repair));
+            indexes.extend(entries.map(|r| r.header.id.index).filter(|index| *index <= kept));
+        }
+        indexes
+    }
+
     /// What the batches before the cut have no side index for yet.
     fn pending(&self, proof: &Proof) -> Pending {
         let mut batches: Vec<(u64, &[Found])> = Vec::new();
@@ -257,7 +269,6 @@ struct Ends {
 /// Replays everything that counts. What contradicts itself ends it, and the member is held.
 fn replay(proof: &Proof, cut: &Cut) -> (State, Ends, Option<String>) {
     let (mut state, mut ends, mut stop) = (State::default(), None::<Ends>, None);
-    state.entries.reserve(proof.links.iter().map(|link| link.records.len()).sum());
     for (n, link) in proof.links.iter().enumerate() {
         let header = &link.header;
         let opening = link.records.iter().find_map(|r| match &r.content {
@@ -332,8 +343,13 @@ impl Fresh {
             let needs = u32::try_from(state.last.index.0 - kept.0).unwrap_or(u32::MAX);
             items.push(Item::Truncate { from: kept.next(), needs });
         }
-        for (n, at) in state.entries.iter().enumerate() {
-            let index = Index(state.base.index.0 + 1 + n as u64);
+        // Not all entries are asked: of a long log nearly all of them stay where they are.
+        for index in cut
+            .behind(proof, kept)
+            .into_iter()
+            .chain((kept.next().0..=state.last.index.0).map(Index))
+        {
+            let Some(at) = state.entry(index) else { continue };
             let stays = index <= kept && (at.is_hole() || cut.keeps(proof, at.segment, at.offset));
             if stays {
                 continue;

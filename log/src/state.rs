@@ -1,12 +1,13 @@
 //! What the log holds, as the records say: the same steps while recovery replays them and while
 //! the writer adds them.
 
+use crate::places::Places;
 use crate::record::{Content, EntryFacts, Item, Kind, Meta};
 use crate::segment::SegmentHeader;
 use holdfast_consensus::{
     HardState, Index, LogId, Membership, Micros, Recovered, SnapshotMeta, Term,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// Where an entry lies.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -20,18 +21,6 @@ pub(crate) struct EntryAt {
     pub(crate) crc: u32,
     pub(crate) term: Term,
     pub(crate) time: Micros,
-}
-
-/// Entries whose places take too little room to be given back.
-const FEW: usize = 4096;
-
-/// Gives back the room of entries that are gone: a queue keeps that of its longest day for ever
-/// (BUGS B33).
-pub(crate) fn give_back(entries: &mut VecDeque<EntryAt>) {
-    if entries.capacity() > FEW.max(4 * entries.len()) {
-        // As much again stays, so that the next entries need not ask for it.
-        entries.shrink_to(FEW.max(2 * entries.len()));
-    }
 }
 
 impl EntryAt {
@@ -52,7 +41,7 @@ pub(crate) struct State {
     pub(crate) hard: HardState,
     pub(crate) base: LogId,
     pub(crate) base_time: Micros,
-    pub(crate) entries: VecDeque<EntryAt>,
+    pub(crate) entries: Places,
     pub(crate) last: LogId,
     pub(crate) time: Micros,
     pub(crate) terms: Vec<LogId>,
@@ -149,7 +138,7 @@ impl State {
         }
         self.time = at.time;
         self.last = id;
-        self.entries.push_back(at);
+        self.entries.push(at);
         Ok(())
     }
 
@@ -192,7 +181,7 @@ impl State {
             // The entry at its end may have been a hole, of which no time was known.
             self.time = self.time.max(meta.time);
         } else {
-            self.entries = VecDeque::new();
+            self.entries = Places::default();
             self.terms.clear();
             self.memberships.clear();
             self.holes.clear();
@@ -222,8 +211,7 @@ impl State {
     fn drop_through(&mut self, base: LogId) {
         let gone = usize::try_from(base.index.0 - self.base.index.0).unwrap_or(usize::MAX);
         self.holes = self.holes.split_off(&base.index.next());
-        self.entries.drain(..gone.min(self.entries.len()));
-        give_back(&mut self.entries);
+        self.entries.give_up(gone);
         let run = self.terms.partition_point(|start| start.index <= base.index);
         let first = base.index.next();
         let crossing = run.checked_sub(1).map(|at| self.terms[at].term);
@@ -299,7 +287,7 @@ impl State {
 
     /// Starts from what a segment says about the log before it.
     pub(crate) fn begin(&mut self, header: &SegmentHeader, opening: &Meta) {
-        self.entries.clear();
+        self.entries = Places::default();
         self.terms.clear();
         self.holes.clear();
         (self.base, self.base_time) = (header.prev, opening.time);
