@@ -40,6 +40,8 @@ pub mod whole;
 mod writer;
 
 #[cfg(unix)]
+pub use disk::real::mapped::{MappedDisk, MappedFile};
+#[cfg(unix)]
 pub use disk::real::{RealDisk, RealFile};
 pub use disk::{Disk, DiskFile, Mode};
 pub use fault::remedy;

@@ -1,6 +1,7 @@
-//! The only unsafe code of the workspace: a read-only map of a segment, and views into it.
+//! The only unsafe code of the workspace: a read-only map of a segment, and views into it; and, to be
+//! measured beside writes, stores through a map ([`Store`]).
 //!
-//! Rules that keep it sound, and that the callers of [`Map::view`] keep:
+//! Rules that keep it sound, and that the callers of [`Map::view`] and [`Store::put`] keep:
 //! - a view covers only bytes that were verified in this open and that are never written again
 //!   (the writer only ever writes behind what it has published);
 //! - no slice is ever built over the part that is still being written;
@@ -43,6 +44,46 @@ impl Map {
             return None;
         }
         Some(Bytes::from_owner(View { map: Arc::clone(&self.0), offset, len }))
+    }
+}
+
+/// A map of the first bytes of a file that is stored through. A store into a page that the device has
+/// no space for, or cannot read, kills the process.
+#[derive(Debug)]
+pub(crate) struct Store(MmapRaw);
+
+impl Store {
+    /// Maps the first `len` bytes, which must exist.
+    pub(crate) fn new(file: &File, len: usize) -> io::Result<Self> {
+        MmapOptions::new().len(len).map_raw(file).map(Self)
+    }
+
+    /// Length of the map in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Stores bytes, which must lie inside.
+    #[expect(unsafe_code, reason = "a map is reached through a raw pointer")]
+    pub(crate) fn put(&mut self, offset: usize, data: &[u8]) {
+        let end = offset.checked_add(data.len());
+        assert!(end.is_some_and(|end| end <= self.0.len()), "a store lies inside its map");
+        // SAFETY: the range lies inside the map, which is writable and lives as long as `self`; `data`
+        // lies elsewhere: nobody is given a reference into this map, and views of other maps of the
+        // file cover only what is never written again. Nobody else stores through this map meanwhile,
+        // since `self` is borrowed for it alone, and the file is not cut while it is mapped.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                data.as_ptr(),
+                self.0.as_mut_ptr().add(offset),
+                data.len(),
+            );
+        }
+    }
+
+    /// Makes what was stored in this range durable (`msync`).
+    pub(crate) fn flush(&self, range: std::ops::Range<usize>) -> io::Result<()> {
+        self.0.flush_range(range.start, range.len())
     }
 }
 

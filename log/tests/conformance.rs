@@ -6,7 +6,9 @@ use holdfast_consensus::conformance::{LogFactory, log_store, snapshot_store};
 use holdfast_consensus::{Index, MemberId};
 use holdfast_log::inspect::records;
 use holdfast_log::mem_disk::{LoseAll, Op};
-use holdfast_log::{Disk, DiskFile, Log, LogOptions, MemDisk, Mode, Owner, RealDisk};
+use holdfast_log::{Disk, DiskFile, Log, LogOptions, MappedDisk, MemDisk, Mode, Owner, RealDisk};
+use std::io;
+use std::path::PathBuf;
 
 const OPTIONS: LogOptions = LogOptions { segment_bytes: 128 << 10 };
 
@@ -84,24 +86,25 @@ impl LogFactory for OnMemory {
 }
 
 /// A crash is a dropped log: the page cache survives, as with `kill -9`.
-struct OnDisk {
+struct OnDisk<D> {
     _dir: tempfile::TempDir,
-    disk: RealDisk,
+    make: fn(PathBuf) -> io::Result<D>,
+    disk: D,
 }
 
-impl OnDisk {
-    fn new() -> Self {
+impl<D> OnDisk<D> {
+    fn new(make: fn(PathBuf) -> io::Result<D>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let disk = RealDisk::open(dir.path()).unwrap();
-        Self { _dir: dir, disk }
+        let disk = make(dir.path().to_path_buf()).unwrap();
+        Self { _dir: dir, make, disk }
     }
 }
 
-impl LogFactory for OnDisk {
-    type Log = Log<RealDisk>;
+impl<D: Disk> LogFactory for OnDisk<D> {
+    type Log = Log<D>;
 
     fn create(&mut self) -> Result<Self::Log, String> {
-        *self = Self::new();
+        *self = Self::new(self.make);
         open(self.disk.clone())
     }
     fn restart(&mut self, log: Self::Log) -> Result<Self::Log, String> {
@@ -138,10 +141,16 @@ fn the_snapshots_in_memory_keep_the_contract_through_power_cuts() {
 
 #[test]
 fn the_log_on_a_real_disk_keeps_the_contract() {
-    assert_eq!(log_store(&mut OnDisk::new()), Ok(()));
+    assert_eq!(log_store(&mut OnDisk::new(RealDisk::open)), Ok(()));
 }
 
 #[test]
 fn the_snapshots_on_a_real_disk_keep_the_contract() {
-    assert_eq!(snapshot_store(&mut OnDisk::new()), Ok(()));
+    assert_eq!(snapshot_store(&mut OnDisk::new(RealDisk::open)), Ok(()));
+}
+
+#[test]
+fn the_log_on_a_mapped_disk_keeps_the_contract() {
+    assert_eq!(log_store(&mut OnDisk::new(MappedDisk::create)), Ok(()));
+    assert_eq!(snapshot_store(&mut OnDisk::new(MappedDisk::create)), Ok(()));
 }

@@ -15,6 +15,7 @@ mod peers;
 mod read;
 mod reopen;
 mod spread;
+mod ways;
 
 use clap::{Args, Parser, Subcommand};
 use error::CompareError;
@@ -41,6 +42,8 @@ enum Command {
     LogRead(read::ReadArgs),
     /// Open a log of a gibibyte after a process that ended without closing it.
     LogReopen(reopen::ReopenArgs),
+    /// Write a file and make it durable, by a call and through a map.
+    LogWays(ways::WaysArgs),
     /// One step of `log-reopen` in a process of its own.
     #[command(hide = true)]
     Child(child::ChildArgs),
@@ -52,7 +55,7 @@ struct Common {
     /// Directory on the file system to measure; scratch directories are made in it and removed.
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// Peers to measure, separated by commas; all by default.
+    /// Peers to measure, separated by commas; by default all but holdfast-mapped.
     #[arg(long, value_delimiter = ',')]
     peers: Vec<Kind>,
     /// Print JSON: an array with an object for each row.
@@ -63,7 +66,8 @@ struct Common {
 impl Common {
     /// The peers that were asked for among these, in the order of the list.
     fn chosen(&self, all: &[Kind]) -> Vec<Kind> {
-        let asked = |kind: &Kind| self.peers.is_empty() || self.peers.contains(kind);
+        let usual = self.peers.is_empty();
+        let asked = |kind: &Kind| self.peers.contains(kind) || (usual && kind.is_usual());
         all.iter().copied().filter(asked).collect()
     }
 
@@ -96,6 +100,7 @@ fn run(cli: Cli) -> Result<(), CompareError> {
         Command::LogAppend(args) => append::run(&args),
         Command::LogRead(args) => read::run(&args),
         Command::LogReopen(args) => reopen::run(&args),
+        Command::LogWays(args) => ways::run(&args),
         Command::Child(args) => child::run(&args),
     }
 }

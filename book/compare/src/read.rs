@@ -7,6 +7,7 @@ use crate::peers::{Holdfast, Kind, Peer, RaftEngine, Replay};
 use crate::spread::{Spread, short};
 use crate::{Common, print};
 use clap::Args;
+use holdfast_log::RealDisk;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -62,7 +63,7 @@ fn open(kind: Kind, dir: &Path, args: &ReadArgs) -> Result<Box<dyn Replay>, Comp
     std::fs::create_dir_all(dir).map_err(|e| CompareError::disk("make", dir, &e))?;
     match kind {
         Kind::RaftEngine => filled(RaftEngine::open(dir)?, args),
-        _ => filled(Holdfast::open(dir, false)?, args),
+        _ => filled(Holdfast::open(RealDisk::create(dir), false)?, args),
     }
 }
 

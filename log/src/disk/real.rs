@@ -5,6 +5,8 @@
     reason = "the one module that touches std::fs"
 )]
 
+pub mod mapped;
+
 use super::{Disk, DiskFile, Mode};
 use crate::map::Map;
 use bytes::Bytes;

@@ -132,3 +132,28 @@ fn a_lock_is_seen_without_being_taken() {
     assert!(!disk.is_locked("lock").unwrap());
     disk.lock("lock").unwrap();
 }
+
+#[test]
+fn a_mapped_disk_stores_what_is_there_and_writes_what_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = mapped::MappedDisk::create(dir.path()).unwrap();
+    let file = disk.open("a", Mode::CreateNew).unwrap();
+    file.write_at(0, &[1; 8192]).unwrap();
+    file.sync().unwrap();
+    // Inside, over the end of a page, over the end of the file, and inside what was added.
+    for (at, byte) in [(10, 2), (4000, 3), (8100, 4), (8200, 5)] {
+        file.write_at(at, &[byte; 200]).unwrap();
+    }
+    file.sync().unwrap();
+    assert_eq!(file.len().unwrap(), 8400);
+    let mut wanted = vec![1; 8400];
+    for (at, byte) in [(10, 2), (4000, 3), (8100, 4), (8200, 5)] {
+        wanted[at..at + 200].fill(byte);
+    }
+    assert!(std::fs::read(dir.path().join("a")).unwrap() == wanted);
+    assert!(file.share(0, 8400).unwrap() == wanted);
+    let cut = file.set_len(100).unwrap_err();
+    assert!(cut.to_string().contains("the file is mapped"), "{cut}");
+    let reading = disk.open("a", Mode::Read).unwrap();
+    assert!(reading.write_at(0, &[9]).is_err());
+}

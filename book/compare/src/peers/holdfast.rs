@@ -11,8 +11,8 @@ use bytes::Bytes;
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::traits::{LogReader, LogStore, SpareWork};
 use holdfast_consensus::{Body, Entries, Entry, HardState, Index, LogId, MemberId, Seq, Term};
-use holdfast_log::{Log, LogOptions, Owner, RealDisk, Spare};
-use std::path::Path;
+use holdfast_log::{Disk, Log, LogOptions, Owner, Spare};
+use std::io;
 use std::thread::JoinHandle;
 
 const NAME: &str = "holdfast";
@@ -21,26 +21,26 @@ const COMPACT_EVERY: u64 = 1 << 14;
 /// Weight of one read, in bytes.
 const READ: usize = 1 << 20;
 
-type Making = JoinHandle<Result<Spare<RealDisk>, String>>;
+type Making<D> = JoinHandle<Result<Spare<D>, String>>;
 
-/// The log of Holdfast.
-pub(crate) struct Holdfast {
-    log: Log<RealDisk>,
+/// The log of Holdfast, on a disk that is written one way or another.
+pub(crate) struct Holdfast<D: Disk> {
+    log: Log<D>,
     seq: u64,
     compact: bool,
     compacted: u64,
-    spare: Option<Making>,
+    spare: Option<Making<D>>,
 }
 
 fn fault(operation: &'static str) -> impl Fn(holdfast_consensus::fault::LogFault) -> CompareError {
     move |fault| CompareError::peer(NAME, operation, fault)
 }
 
-impl Holdfast {
+impl<D: Disk> Holdfast<D> {
     /// Opens or creates a log with segments of 64 MiB. With `compact` it gives up what lies far
     /// behind, so that a long run does not fill the disk.
-    pub(crate) fn open(dir: &Path, compact: bool) -> Result<Self, CompareError> {
-        let disk = RealDisk::create(dir).map_err(|e| CompareError::peer(NAME, "open", e))?;
+    pub(crate) fn open(disk: io::Result<D>, compact: bool) -> Result<Self, CompareError> {
+        let disk = disk.map_err(|e| CompareError::peer(NAME, "open", e))?;
         let owner = Owner { member: MemberId(1), ..Owner::default() };
         let options = LogOptions { segment_bytes: 64 << 20 };
         let log = Log::open(disk, owner, options).map_err(fault("open"))?;
@@ -81,7 +81,7 @@ fn entries(batch: &Batch) -> Vec<Entry> {
     batch.entries().map(entry).collect()
 }
 
-impl Peer for Holdfast {
+impl<D: Disk> Peer for Holdfast<D> {
     fn append(&mut self, batch: &Batch) -> Result<(), CompareError> {
         let append = Entries::new(entries(batch))
             .ok_or_else(|| CompareError::peer(NAME, "append", "entries out of order"))?;
@@ -98,7 +98,7 @@ impl Peer for Holdfast {
     }
 }
 
-impl Replay for Holdfast {
+impl<D: Disk> Replay for Holdfast<D> {
     /// Every entry's own checksum is verified by each read.
     fn read_all(&mut self, last: u64) -> Result<u64, CompareError> {
         let reader = self.log.reader();

@@ -10,6 +10,7 @@ mod redb;
 use crate::batch::Batch;
 use crate::error::CompareError;
 use clap::ValueEnum;
+use holdfast_log::{MappedDisk, RealDisk};
 use std::path::Path;
 
 pub(crate) use holdfast::Holdfast;
@@ -38,6 +39,8 @@ pub(crate) trait Replay {
 pub(crate) enum Kind {
     /// The log of Holdfast.
     Holdfast,
+    /// The log of Holdfast on a disk that is stored into through a map; only if it is asked for.
+    HoldfastMapped,
     /// Write and fdatasync of the bare payload.
     Raw,
     /// raft-engine, the log of TiKV.
@@ -52,13 +55,26 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, the bare disk first: it is what the others are divided by.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Raw, Self::Holdfast, Self::RaftEngine, Self::Okaywal, Self::Redb, Self::Fjall];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Raw,
+        Self::Holdfast,
+        Self::HoldfastMapped,
+        Self::RaftEngine,
+        Self::Okaywal,
+        Self::Redb,
+        Self::Fjall,
+    ];
+
+    /// True if it takes part without being asked for.
+    pub(crate) fn is_usual(self) -> bool {
+        self != Self::HoldfastMapped
+    }
 
     /// The name in tables and rows.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Holdfast => "holdfast",
+            Self::HoldfastMapped => "holdfast-mapped",
             Self::Raw => "raw",
             Self::RaftEngine => "raft-engine",
             Self::Okaywal => "okaywal",
@@ -74,7 +90,8 @@ impl Kind {
     pub(crate) fn create(self, dir: &Path) -> Result<Box<dyn Peer>, CompareError> {
         std::fs::create_dir_all(dir).map_err(|e| CompareError::disk("make", dir, &e))?;
         Ok(match self {
-            Self::Holdfast => Box::new(Holdfast::open(dir, true)?),
+            Self::Holdfast => Box::new(Holdfast::open(RealDisk::create(dir), true)?),
+            Self::HoldfastMapped => Box::new(Holdfast::open(MappedDisk::create(dir), true)?),
             Self::Raw => Box::new(raw::Raw::create(dir)?),
             Self::RaftEngine => Box::new(RaftEngine::open(dir)?),
             Self::Okaywal => Box::new(okaywal::Okaywal::open(dir)?),
@@ -91,7 +108,7 @@ impl Kind {
     pub(crate) fn reopen(self, dir: &Path) -> Result<(Box<dyn Peer>, u64), CompareError> {
         match self {
             Self::Holdfast => {
-                let log = Holdfast::open(dir, false)?;
+                let log = Holdfast::open(RealDisk::create(dir), false)?;
                 let last = log.last();
                 Ok((Box::new(log), last))
             }
@@ -110,7 +127,7 @@ impl Kind {
                 let last = log.last()?;
                 Ok((Box::new(log), last))
             }
-            Self::Raw | Self::Okaywal => {
+            Self::Raw | Self::Okaywal | Self::HoldfastMapped => {
                 Err(CompareError::Usage(format!("{} keeps nothing to open again", self.name())))
             }
         }

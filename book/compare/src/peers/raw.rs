@@ -11,8 +11,9 @@ use std::path::Path;
 
 /// Length of the file; written from the front again when it is full, as over a recycled segment.
 const FILE: u64 = 64 << 20;
-/// Bytes of one write of the filling: small, so that the page cache keeps small folios.
-const FILL: usize = 4 << 10;
+/// Bytes of one write of the filling, as the log fills its own: the page cache keeps what came in one
+/// write as one folio, and over folios of 4 KiB the same bytes take up to twice as long (`log-ways`).
+const FILL: usize = 64 << 10;
 
 /// The bare disk.
 #[derive(Debug)]
