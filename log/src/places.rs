@@ -95,7 +95,12 @@ impl Places {
 
     /// Goes on as `other` does, of which this is the beginning: whole chunks are shared.
     pub(crate) fn follow(&mut self, other: &Self) {
-        assert!(self.skip == other.skip && self.len() <= other.len(), "what is shown is held");
+        assert!(self.len() <= other.len(), "what is shown is held");
+        if self.skip != other.skip {
+            // Their chunks begin elsewhere, since less was shown than was given up.
+            *self = other.clone();
+            return;
+        }
         while let Some(chunk) = other.full.get(self.full.len()) {
             self.full.push_back(Arc::clone(chunk));
             self.tail.clear();

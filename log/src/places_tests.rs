@@ -39,6 +39,21 @@ fn lists_share_whole_chunks_until_one_of_them_changes_one() {
 }
 
 #[test]
+fn a_list_of_which_less_was_shown_than_is_given_up_follows() {
+    let mut writer = filled(10);
+    let mut readers = writer.clone();
+    (10..3000).for_each(|n| writer.push(at(n)));
+    writer.give_up(2500);
+    readers.give_up(2500);
+    assert_eq!(readers.len(), 0);
+    readers.follow(&writer);
+    assert_eq!(offsets(&readers, 0), (2500..3000).collect::<Vec<_>>());
+    (3000..9000).for_each(|n| writer.push(at(n)));
+    readers.follow(&writer);
+    assert_eq!(offsets(&readers, 0), (2500..9000).collect::<Vec<_>>());
+}
+
+#[test]
 #[should_panic(expected = "what is shown is held")]
 fn nothing_is_shown_that_is_not_held() {
     filled(3).follow(&filled(2));
