@@ -5,7 +5,7 @@ mod common;
 use common::{Dev, eventually, holdfast, http, killed, listens, restart, stderr, stdout};
 use holdfast_consensus::io::Persist;
 use holdfast_consensus::traits::LogStore;
-use holdfast_consensus::{Entries, Entry, LogId, MemberId, Seq};
+use holdfast_consensus::{Entries, Entry, HardState, LogId, MemberId, Seq};
 use holdfast_log::{Home, HomeOptions, LogOptions, RealDisk};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -37,21 +37,31 @@ fn diff(a: &Path, b: &Path) -> (Option<i32>, Value) {
     (output.status.code(), serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}")))
 }
 
-/// Appends an entry to the log of a node that does not run.
-fn append(dir: &Path, name: &str, text: &'static [u8]) -> LogId {
-    let options = HomeOptions {
-        name: name.to_owned(),
-        fresh_member: MemberId(1),
-        log: LogOptions { segment_bytes: 65_536 },
-    };
+/// The directory of a node that does not run.
+fn home(dir: &Path) -> Home<RealDisk> {
+    let name = dir.file_name().and_then(|name| name.to_str()).expect("a node's name").to_owned();
+    let log = LogOptions { segment_bytes: 65_536 };
+    let options = HomeOptions { name, fresh_member: MemberId(1), log };
     let disk = RealDisk::open(dir).expect("a directory");
-    let mut home = Home::open(disk, &options).expect("it does not run");
-    let recovered = home.log().recovered();
-    let id = LogId { term: recovered.hard.term, index: recovered.last.index.next() };
-    let body = holdfast_consensus::Body::Command(text.into());
-    let append = Entries::new(vec![Entry { id, time: recovered.time, body }]).expect("one entry");
-    let persist = Persist { seq: Seq(1), truncate_from: None, append, hard: None };
-    home.log().persist(&[persist]).expect("it takes it");
+    Home::open(disk, &options).expect("it does not run")
+}
+
+/// Gives two nodes that do not run, each another entry of one term and one index. They need not have
+/// ended alike: while a cluster stops, one of them may still stand for election or win it.
+fn part(one: &Path, two: &Path) -> LogId {
+    let mut homes = [home(one), home(two)];
+    let ends = homes.each_mut().map(|home| home.log().recovered());
+    let term = ends[0].hard.term.max(ends[1].hard.term);
+    let last = ends[0].last.index.min(ends[1].last.index);
+    let (id, time) = (LogId { term, index: last.next() }, ends[0].time.max(ends[1].time));
+    for ((home, end), text) in homes.iter_mut().zip(ends).zip([&b"left"[..], b"right"]) {
+        let body = holdfast_consensus::Body::Command(text.into());
+        let append = Entries::new(vec![Entry { id, time, body }]).expect("one entry");
+        let truncate_from = (end.last.index > last).then_some(id.index);
+        let hard = (end.hard.term < term).then_some(HardState { term, voted_for: None });
+        let persist = Persist { seq: Seq(1), truncate_from, append, hard };
+        home.log().persist(&[persist]).expect("it takes it");
+    }
     id
 }
 
@@ -81,14 +91,13 @@ fn two_members_are_compared_while_they_run_and_when_they_have_parted() {
     assert!(summary["last_index"].as_u64() >= found["a"]["last_index"].as_u64(), "{summary}");
     a_dump_chooses_and_hides_no_damage(&one, summary["records"].as_u64().expect("a count"));
 
-    let (left, right) = (append(&one, "n1", b"left"), append(&two, "n2", b"right"));
-    assert_eq!(left, right, "one term, one index");
+    let parted = part(&one, &two);
     let (code, found) = diff(&one, &two);
     assert_eq!((code, found["verdict"].as_str()), (Some(1), Some("violation")), "{found}");
     let first = &found["first_difference"];
     assert_eq!(
         (first["index"].as_u64(), first["by"].as_str()),
-        (Some(left.index.0), Some("payload"))
+        (Some(parted.index.0), Some("payload"))
     );
     assert_eq!((first["a"]["bytes"].as_u64(), first["at_byte"].as_u64()), (Some(4), Some(0)));
     let (a, b) = (one.to_str().expect("UTF-8"), two.to_str().expect("UTF-8"));
