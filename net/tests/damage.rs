@@ -136,8 +136,12 @@ fn what_rots_while_a_node_runs_is_found_by_its_scrub_and_given_back() {
     let hit = hit(&data, 2);
     let (_first, _third) = (restart(&lines[0]), restart(&lines[2]));
     let second = restart(&lines[1]);
-    // Its start has verified everything by the time it answers, and its scrub has not begun.
-    eventually("it answers", || local(dev.http + 1));
+    // By then its start has verified everything, its store has read what it takes from the log (another
+    // read would find the damage before the scrub does), and the scrub has not begun.
+    eventually("it holds the last key", || {
+        local(dev.http + 1)?;
+        (http(dev.http + 1, "GET", "/v1/kv/k39", b"").0 == 200).then_some(())
+    });
     rot(&data, &hit);
     second.wait_for_line("a line of the scrub", |line| {
         let index = hit[0]["index"].as_u64().expect("an index");

@@ -118,7 +118,18 @@ impl Process {
     }
 
     pub(crate) fn wait_for_line(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
-        eventually(what, || self.lines().into_iter().find(|line| wanted(line)))
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(line) = self.lines().into_iter().find(|line| wanted(line)) {
+                return line;
+            }
+            assert!(
+                Instant::now() < until,
+                "not within {PATIENCE:?}: {what}; it said:\n{}",
+                self.text()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
