@@ -11,6 +11,7 @@
 
 use crate::explain::Stage;
 use crate::plane::{DATA_DIRS, Plane};
+use crate::reserve;
 use crate::start::{Plan, Refused, StoreFacts, decide, facts};
 use crate::store::{OpenError, STORE_DIR, STORE_FILE, StoreOptions};
 use holdfast_consensus::fault::StoreFault;
@@ -69,6 +70,7 @@ impl<D: Disk> Admit<D> for Entrance {
                 permitted(disk, &format!("log/{name}"))?;
             }
         }
+        usable_file(disk, reserve::PATH)?;
         permitted(disk, STORE_FILE)
     }
 
@@ -125,6 +127,25 @@ fn usable_dir<D: Disk>(disk: &D, dir: &str) -> Result<(), String> {
         Ok(_) => {}
     }
     permitted(disk, dir)
+}
+
+/// An error unless the path is a file that can be used, or nothing. For a file that the log's open and
+/// the store's leave alone: what stands in its place would come to light while the node runs.
+fn usable_file<D: Disk>(disk: &D, path: &str) -> Result<(), String> {
+    let stranger = match disk.is_dir(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(unusable(&e)),
+        Ok(true) => "a directory",
+        Ok(false) => match disk.permits(path) {
+            // It is there, and what it leads to is not.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => "a link to nothing",
+            Err(e) => return Err(unusable(&e)),
+            Ok(()) => return Ok(()),
+        },
+    };
+    Err(format!(
+        "`{path}` is {stranger}, and the node needs a file there: nothing was changed; move it out of the data directory"
+    ))
 }
 
 /// An error unless this process may use what stands there, or nothing does.

@@ -14,7 +14,7 @@ use std::fmt::Debug;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-const PATH: &str = "store/reserve";
+pub(crate) const PATH: &str = "store/reserve";
 /// Smallest and largest reserve, in bytes. A store that grows by more than the largest finds no
 /// help in it.
 const SIZES: (u64, u64) = (256 << 10, 1 << 30);

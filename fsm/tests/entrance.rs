@@ -10,7 +10,7 @@ use holdfast_fsm::explain::{Configured, End, explain};
 use holdfast_fsm::records::VolumeId;
 use holdfast_fsm::{Metastore, Plane, StoreOptions, entrance};
 use holdfast_log::disk::{Disk, DiskFile, Mode};
-use holdfast_log::{Home, HomeOptions, LogOptions, MemDisk, MemFile};
+use holdfast_log::{Home, HomeOptions, LogOptions, MemDisk, MemFile, RealDisk};
 use std::io;
 
 /// A disk on which some paths belong to another user.
@@ -118,15 +118,39 @@ fn refusal<D: Disk>(disk: &D, below: &MemDisk, what: &str) -> String {
 
 #[test]
 fn what_stands_where_a_file_of_the_log_belongs_is_named_before_anything_is_written() {
-    for path in ["log/spare-0000000099", "log/spare-0000000099.tmp", "log/newest"] {
+    let paths = ["log/spare-0000000099", "log/spare-0000000099.tmp", "log/newest", "store/reserve"];
+    for path in paths {
         let disk = lived();
-        if path == "log/newest" {
+        if disk.files().contains_key(path) {
             disk.unlink(path).expect("it is there");
         }
         disk.make_dir(path).expect("made");
         let why = refusal(&disk, &disk, path);
         assert!(why.contains("move it out of the data directory"), "{why}");
     }
+}
+
+#[test]
+fn a_reserve_that_leads_nowhere_is_refused_untouched() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = RealDisk::open(dir.path()).expect("a disk");
+    for (path, bytes) in lived().files() {
+        let parents = path.match_indices('/').map(|(end, _)| &path[..end]);
+        parents.for_each(|parent| disk.make_dir(parent).expect("made"));
+        if path != "store/reserve" {
+            let file = disk.open(&path, Mode::CreateNew).expect("made");
+            file.write_at(0, &bytes).expect("written");
+        }
+    }
+    std::os::unix::fs::symlink("nowhere", dir.path().join("store/reserve")).expect("a link");
+    let refused =
+        entrance::open(disk.clone(), &home_options(), options_of).err().expect("it refuses");
+    assert!(
+        refused.1.to_string().contains("`store/reserve` is a link to nothing"),
+        "{}",
+        refused.1
+    );
+    assert!(!disk.list("store").expect("listed").contains(&"nowhere".to_owned()));
 }
 
 #[test]
@@ -144,8 +168,13 @@ fn a_file_in_the_place_of_a_directory_and_a_directory_in_the_place_of_the_lock_a
 
 #[test]
 fn who_may_not_write_is_told_so_before_anything_is_written() {
-    for path in ["", "log", "snap", "store", "data/trash", "store/meta.redb", "log/newest"] {
+    for path in
+        ["", "log", "snap", "store", "data/trash", "store/meta.redb", "log/newest", "store/reserve"]
+    {
         let below = lived();
+        if path == "store/reserve" && !below.files().contains_key(path) {
+            below.open(path, Mode::CreateNew).and_then(|file| file.sync()).expect("made");
+        }
         let (unwritable, unreadable) = (vec![path], Vec::new());
         let disk = Shared { disk: below.clone(), unwritable, unreadable };
         let why = refusal(&disk, &below, path);

@@ -36,6 +36,7 @@ const FAMILIES: &[(&str, &str, &str)] = &[
     ("holdfast_peer_received_bytes_total", "counter", "Bytes that arrived"),
     ("holdfast_inbox_depth", "gauge", "Inputs that the core loop has not taken yet"),
     ("holdfast_http_connections", "gauge", "Open HTTP connections"),
+    ("holdfast_http_refused_total", "counter", "HTTP connections refused, by reason"),
     ("holdfast_confirmations_total", "counter", "Answers to /v1/confirm, by verdict"),
     ("holdfast_copies_total", "counter", "What was done with copies of partitions"),
     ("holdfast_dropped_total", "counter", "Messages and calls that were dropped"),

@@ -14,6 +14,7 @@ const BOUNDS: [u64; 14] = [
 
 /// Events that are counted from zero on: what never happened shows, and a rate has a beginning.
 const COUNTED: &[(&str, &str, &[&str])] = &[
+    ("holdfast_http_refused_total", "reason", &["connections"]),
     ("holdfast_confirmations_total", "verdict", &["gone", "live", "unknown"]),
     ("holdfast_copies_total", "event", &["created", "trashed", "put_back", "reaped"]),
     ("holdfast_keeps_total", "reason", &Keep::CODES),
@@ -95,6 +96,7 @@ pub struct Metrics {
 impl Metrics {
     /// Counts one event.
     pub fn count(&self, name: &'static str, label: &'static str, value: &'static str) {
+        debug_assert!(crate::exposition::is_known(name), "{name} is counted and not explained");
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         *counted.entry((name, label, value)).or_default() += 1;
     }
