@@ -113,7 +113,8 @@ impl Client {
     /// Sends a request and reads the whole answer within `within`.
     ///
     /// # Errors
-    /// [`ClientError::NoAnswer`]; the connection should then be dropped.
+    /// [`ClientError::NoAnswer`], or [`ClientError::Unreachable`] if the connection is closed already; it
+    /// should then be dropped.
     pub async fn request(
         &mut self,
         method: Method,
@@ -129,8 +130,16 @@ impl Client {
             .header("host", self.host.as_str())
             .body(Full::new(body))
             .map_err(|e| no_answer(e.to_string()))?;
+        let closed = match timeout(within, self.sender.ready()).await {
+            Ok(Ok(())) => None,
+            Ok(Err(e)) => Some(e.to_string()),
+            Err(_) => Some("the connection waits for an earlier answer".to_owned()),
+        };
+        if let Some(why) = closed {
+            // Not a byte of this was sent.
+            return Err(ClientError::Unreachable { endpoint: self.endpoint.clone(), why });
+        }
         let exchange = async {
-            self.sender.ready().await.map_err(|e| e.to_string())?;
             let answer = self.sender.send_request(request).await.map_err(|e| e.to_string())?;
             let (parts, body) = answer.into_parts();
             let body = Limited::new(body, ANSWER_MAX).collect().await;

@@ -44,14 +44,25 @@ fn requests_that_never_end_hold_no_more_than_the_connections_that_are_allowed() 
     let held = eventually("eight are held, and the ninth is told so", || {
         let held: Vec<_> = (0..8).map(|_| half()).collect();
         let mut one_more = TcpStream::connect(("127.0.0.1", port)).expect("the node listens");
+        one_more.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").ok()?;
         let mut said = String::new();
         one_more.read_to_string(&mut said).is_ok().then_some(())?;
         assert!(said.starts_with("HTTP/1.1 503"), "{said}");
         assert!(said.contains("too_many_connections"), "{said}");
         Some(held)
     });
+    // Our own commands are told so as well, with a body of any size, and know that nothing was done.
+    let (url, long) = (format!("http://127.0.0.1:{port}"), "x".repeat(60_000));
+    for words in [&["kv", "get", "a"][..], &["kv", "put", "a", "b"], &["kv", "put", "a", &long]] {
+        let args = [words, &["--json", "--timeout", "3", "--endpoint", &url]].concat();
+        let output = holdfast(&args);
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(said["code"], "too_many_connections", "{said}");
+        assert_ne!(said["may_commit"], true, "{said}");
+    }
     drop(held);
     is_ready(port);
+    assert_eq!(http(port, "GET", "/v1/kv/a", b"").0, 404);
     assert_eq!(http(port, "PUT", "/v1/kv/a", b"b").0, 200);
     assert!(metric(port, "holdfast_http_refused_total{reason=\"connections\"}") > 0);
 }

@@ -12,6 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -22,6 +23,12 @@ const HEAD_WITHIN: Duration = Duration::from_secs(30);
 const HEAD_MAX: usize = 32 << 10;
 /// File descriptors that are left to the log, the store, the peers and whatever else a node opens.
 const RESERVED: u64 = 256;
+/// Connections too many that are told so at once, of the reserved ones.
+const PARTINGS: usize = 32;
+/// How long that may take.
+const PART_WITHIN: Duration = Duration::from_secs(2);
+/// A request has been sent if nothing came for so long.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Connections that are served however few file descriptors there are.
 const FEW: usize = 8;
 /// What one connection too many reads.
@@ -36,6 +43,7 @@ pub struct Server {
     app: Router,
     metrics: Arc<Metrics>,
     places: Arc<Semaphore>,
+    partings: Arc<Semaphore>,
 }
 
 impl Server {
@@ -49,7 +57,8 @@ impl Server {
         connections: usize,
     ) -> Self {
         let places = Arc::new(Semaphore::new(allowed(connections, open_files())));
-        Self { listener, app, metrics, places }
+        let partings = Arc::new(Semaphore::new(PARTINGS));
+        Self { listener, app, metrics, places, partings }
     }
 
     /// Serves until `stop`, and then until the requests under way are answered.
@@ -74,14 +83,28 @@ impl Server {
         graceful.shutdown().await;
     }
 
-    fn take(&self, stream: TcpStream, graceful: &GracefulShutdown) {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            self.metrics.count("holdfast_http_refused_total", "reason", "connections");
-            // What does not fit into an empty buffer is not worth waiting for.
+    /// A few are told in peace, within a moment; the others what fits into an empty buffer.
+    fn refuse(&self, stream: TcpStream) {
+        let Ok(place) = Arc::clone(&self.partings).try_acquire_owned() else {
             if let Err(e) = stream.try_write(TOO_MANY) {
                 tracing::debug!("a refused HTTP connection was not told: {e}");
             }
             return;
+        };
+        tokio::spawn(async move {
+            match tokio::time::timeout(PART_WITHIN, part(stream)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(e)) => tracing::debug!("a refused HTTP connection was not told: {e}"),
+                Err(_) => tracing::debug!("a refused HTTP connection did not ask in time"),
+            }
+            drop(place);
+        });
+    }
+
+    fn take(&self, stream: TcpStream, graceful: &GracefulShutdown) {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            self.metrics.count("holdfast_http_refused_total", "reason", "connections");
+            return self.refuse(stream);
         };
         if let Err(e) = stream.set_nodelay(true) {
             tracing::debug!("an HTTP connection keeps its delay: {e}");
@@ -101,6 +124,26 @@ impl Server {
             drop(open);
         });
     }
+}
+
+/// Tells a connection too many why, and closes it. The answer comes behind the request, since a client
+/// takes what comes before it for a fault; and the rest is read until the client closes too, since a
+/// connection that is closed with bytes unread is reset, and its answer lost (RFC 9112, section 9.6).
+async fn part(mut stream: TcpStream) -> io::Result<()> {
+    let (mut request, mut length) = (vec![0; HEAD_MAX], 0);
+    while length < HEAD_MAX && !request[..length].windows(4).any(|end| end == b"\r\n\r\n") {
+        match stream.read(&mut request[length..]).await? {
+            0 => return Ok(()),
+            read => length += read,
+        }
+    }
+    // A body comes right behind its head, or not at all.
+    let mut rest = vec![0; HEAD_MAX];
+    while matches!(tokio::time::timeout(PAUSE, stream.read(&mut rest)).await, Ok(Ok(1..))) {}
+    stream.write_all(TOO_MANY).await?;
+    stream.shutdown().await?;
+    while stream.read(&mut request).await? > 0 {}
+    Ok(())
 }
 
 /// A connection that is counted for as long as it is open.
