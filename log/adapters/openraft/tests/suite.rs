@@ -36,11 +36,11 @@ fn open<D: Disk>(disk: &D) -> Result<HoldfastLog<Types, D>, OpenError> {
 
 /// As [`open`], once the last holder has let go of the directory: a thread that still prepares a spare
 /// does so a moment after its log was dropped.
-fn reopen<D: Disk>(disk: &D) -> Result<HoldfastLog<Types, D>, OpenError> {
+async fn reopen<D: Disk>(disk: &D) -> Result<HoldfastLog<Types, D>, OpenError> {
     for _ in 0..1000 {
         match open(disk) {
             Err(OpenError::Disk(why)) if why.kind() == std::io::ErrorKind::WouldBlock => {
-                std::thread::sleep(std::time::Duration::from_millis(10));
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
             }
             opened => return opened,
         }
@@ -159,7 +159,7 @@ async fn a_second_process_and_a_lost_vote_are_refused() {
     log.blocking_append([entry(1, 0)]).await.unwrap();
     drop(log);
     disk.unlink("openraft").unwrap();
-    let Err(OpenError::Refused(why)) = reopen(&disk) else { panic!("the vote is gone") };
+    let Err(OpenError::Refused(why)) = reopen(&disk).await else { panic!("the vote is gone") };
     assert!(why.contains("the file `openraft` beside it is gone"), "{why}");
 }
 
@@ -174,6 +174,6 @@ async fn a_damaged_file_of_the_vote_is_an_error_and_no_missing_vote() {
     let mut byte = [0];
     file.read_at(6, &mut byte).unwrap();
     file.write_at(6, &[byte[0] ^ 1]).unwrap();
-    let Err(OpenError::Disk(why)) = reopen(&disk) else { panic!("the vote is damaged") };
+    let Err(OpenError::Disk(why)) = reopen(&disk).await else { panic!("the vote is damaged") };
     assert!(why.to_string().contains("checksum"), "{why}");
 }
