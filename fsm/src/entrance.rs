@@ -67,11 +67,11 @@ impl<D: Disk> Admit<D> for Entrance {
                 || name.starts_with("spare-")
                 || name == "newest";
             if ours {
-                permitted(disk, &format!("log/{name}"))?;
+                usable_file(disk, &format!("log/{name}"))?;
             }
         }
         usable_file(disk, reserve::PATH)?;
-        permitted(disk, STORE_FILE)
+        usable_file(disk, STORE_FILE)
     }
 
     fn member(&mut self, disk: &D, identity: &Identity) -> Result<(), String> {
@@ -129,8 +129,8 @@ fn usable_dir<D: Disk>(disk: &D, dir: &str) -> Result<(), String> {
     permitted(disk, dir)
 }
 
-/// An error unless the path is a file that can be used, or nothing. For a file that the log's open and
-/// the store's leave alone: what stands in its place would come to light while the node runs.
+/// An error unless the path is a file that can be used, or nothing. What stands in a file's place would
+/// else come to light where it is opened or made, after others were written, or while the node runs.
 fn usable_file<D: Disk>(disk: &D, path: &str) -> Result<(), String> {
     let stranger = match disk.is_dir(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),

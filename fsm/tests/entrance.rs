@@ -131,26 +131,34 @@ fn what_stands_where_a_file_of_the_log_belongs_is_named_before_anything_is_writt
 }
 
 #[test]
-fn a_reserve_that_leads_nowhere_is_refused_untouched() {
+fn a_file_that_leads_nowhere_is_refused_untouched() {
+    for path in ["store/reserve", "store/meta.redb", "log/newest"] {
+        leads_nowhere(path);
+    }
+}
+
+fn leads_nowhere(link: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let disk = RealDisk::open(dir.path()).expect("a disk");
     for (path, bytes) in lived().files() {
         let parents = path.match_indices('/').map(|(end, _)| &path[..end]);
         parents.for_each(|parent| disk.make_dir(parent).expect("made"));
-        if path != "store/reserve" {
+        if path != link {
             let file = disk.open(&path, Mode::CreateNew).expect("made");
             file.write_at(0, &bytes).expect("written");
         }
     }
-    std::os::unix::fs::symlink("nowhere", dir.path().join("store/reserve")).expect("a link");
+    std::os::unix::fs::symlink("nowhere", dir.path().join(link)).expect("a link");
     let refused =
         entrance::open(disk.clone(), &home_options(), options_of).err().expect("it refuses");
     assert!(
-        refused.1.to_string().contains("`store/reserve` is a link to nothing"),
+        refused.1.to_string().contains(&format!("`{link}` is a link to nothing")),
         "{}",
         refused.1
     );
-    assert!(!disk.list("store").expect("listed").contains(&"nowhere".to_owned()));
+    for part in ["store", "log"] {
+        assert!(!disk.list(part).expect("listed").contains(&"nowhere".to_owned()));
+    }
 }
 
 #[test]

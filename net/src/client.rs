@@ -130,27 +130,21 @@ impl Client {
             .header("host", self.host.as_str())
             .body(Full::new(body))
             .map_err(|e| no_answer(e.to_string()))?;
-        let closed = match timeout(within, self.sender.ready()).await {
-            Ok(Ok(())) => None,
-            Ok(Err(e)) => Some(e.to_string()),
-            Err(_) => Some("the connection waits for an earlier answer".to_owned()),
-        };
-        if let Some(why) = closed {
-            // Not a byte of this was sent.
-            return Err(ClientError::Unreachable { endpoint: self.endpoint.clone(), why });
-        }
         let exchange = async {
-            let answer = self.sender.send_request(request).await.map_err(|e| e.to_string())?;
-            let (parts, body) = answer.into_parts();
+            // Closed before: not a byte of this is sent.
+            self.sender.ready().await.map_err(|e| ClientError::Unreachable {
+                endpoint: self.endpoint.clone(),
+                why: e.to_string(),
+            })?;
+            let answer = self.sender.send_request(request).await;
+            let (parts, body) = answer.map_err(|e| no_answer(e.to_string()))?.into_parts();
             let body = Limited::new(body, ANSWER_MAX).collect().await;
-            let body = body.map_err(|e| e.to_string())?.to_bytes();
-            Ok::<_, String>(Answer { status: parts.status, headers: parts.headers, body })
+            let body = body.map_err(|e| no_answer(e.to_string()))?.to_bytes();
+            Ok(Answer { status: parts.status, headers: parts.headers, body })
         };
-        match timeout(within, exchange).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(why)) => Err(no_answer(why)),
-            Err(_) => Err(no_answer(format!("nothing within {} ms", within.as_millis()))),
-        }
+        timeout(within, exchange)
+            .await
+            .unwrap_or_else(|_| Err(no_answer(format!("nothing within {} ms", within.as_millis()))))
     }
 }
 

@@ -27,8 +27,6 @@ const FILLS: [usize; 3] = [64 << 10, BLOCK, 1 << 20];
 const NAME: &str = "file";
 /// What a device takes as a whole.
 const BLOCK: usize = 4096;
-/// `O_DIRECT`.
-const DIRECT: i32 = 0o40000;
 
 #[derive(Debug, Args)]
 pub(crate) struct WaysArgs {
@@ -90,7 +88,10 @@ struct Past {
 
 impl Past {
     fn open(path: &Path, most: usize) -> io::Result<Self> {
-        let file = OpenOptions::new().write(true).custom_flags(DIRECT).open(path)?;
+        // Another number on other processors.
+        let flag = rustix::fs::OFlags::DIRECT.bits();
+        let flag = i32::try_from(flag).map_err(io::Error::other)?;
+        let file = OpenOptions::new().write(true).custom_flags(flag).open(path)?;
         let buffer = vec![0; most + BLOCK];
         let lead = buffer.as_ptr().align_offset(BLOCK);
         Ok(Self { file, buffer, lead })
